@@ -311,6 +311,63 @@ def test_java_methods_that_override_each_other_are_renamed_together_and_fields_a
     assert (made.places, made.likely) == (2, 0)  # nothing else has that name, and the file names the class
 
 
+CPP = {
+    "cc/key.h": (
+        "namespace cc {\nclass CC_EXPORT Key {\n public:\n  virtual ~Key();\n"
+        "  // Subclasses may override weigh().\n  virtual int weigh() const;\n  void lock() CC_LOCKS(mu_);\n};\n}\n"
+    ),
+    "cc/box.h": (
+        "namespace cc {\nclass Key;\nclass Box {\n public:\n  Key* top() const;\n  int all();\n"
+        " private:\n  std::vector<Key*> keys_;\n  std::map<int, Key*> by_;\n  std::string name_;\n};\n}\n"
+    ),
+    "cc/box.cc": (
+        '#include "cc/box.h"\n#include "cc/key.h"\nnamespace cc {\n'
+        "class Steel : public Key {\n  int weigh() const override { return Key::weigh() + 1; }\n};\n"
+        "int Key::weigh() const { return this->weigh(); }\n"
+        "int Box::all() {\n  int n = keys_[0]->weigh() + top()->weigh();\n  Key own(n);\n"
+        "  for (const auto& pair : by_) n += pair.second->weigh();\n  for (auto* one : keys_) n += one->weigh();\n"
+        "  return n + own.weigh();\n}\n}\n"
+    ),
+    "cc/scale.cc": "namespace cc {\nstruct Scale { int weigh(); };\nint use(Scale* s) { return s->weigh(); }\n}\n",
+}
+
+
+def test_a_method_of_cpp_is_renamed_in_headers_outside_its_class_and_in_overrides(root: Path, call: Call) -> None:
+    write(root, CPP)
+    done = call("code_edit", symbol="cc/key.h:cc.Key.weigh", action="rename", new_name="load")
+    expected = [text.replace("weigh", "load").replace("override load", "override weigh") for text in CPP.values()]
+    assert read(root, *CPP) == [*expected[:3], CPP["cc/scale.cc"]]
+    assert (done.likely, len(done.files)) == (0, 2)
+    call("linux_fs_undo", undo_id=done.undo_id)
+
+
+def test_a_class_of_cpp_is_renamed_where_it_is_only_declared(root: Path, call: Call) -> None:
+    write(root, CPP)
+    files = {
+        "cc/c.h": "typedef struct cc_key_t cc_key_t;\nvoid cc_use(cc_key_t* one);\n",
+        "cc/c.cc": '#include "cc/c.h"\nstruct cc_key_t { int n; };\nvoid cc_use(cc_key_t* one) { one->n = 1; }\n',
+    }
+    other = "namespace far {\nclass Key { public: Key(); };\nKey::Key() {}\n}\nnamespace cc { class Key { Key(); }; }\n"
+    write(root, {**files, "cc/other.cc": other})
+    call("code_edit", symbol="cc/key.h:cc.Key", action="rename", new_name="Token")
+    assert read(root, "cc/other.cc") == [other]
+    assert read(root, *CPP) == [text.replace("Key", "Token") for text in CPP.values()]
+    call("code_edit", symbol="cc/c.cc:cc_key_t", action="rename", new_name="cc_token_t")
+    assert read(root, *files) == [text.replace("cc_key_t", "cc_token_t") for text in files.values()]
+
+
+def test_a_rename_in_cpp_is_refused_if_a_type_that_matters_is_unknown(root: Path, call: Call) -> None:
+    files = {
+        "un/a.h": "class Lamp { public: void shine(); };\nclass Star { public: void shine(); };\n",
+        "un/b.cc": '#include "un/a.h"\ntemplate <class T> void on(T& one) {\n  one.shine();\n}\n',
+        "un/far.cc": "template <class T> void far(T& one) { one.shine(); }\n",
+    }
+    write(root, files)
+    with pytest.raises(InvalidArgument, match=r"1 places may mean shine.*un/b\.cc:3$"):
+        call("code_edit", symbol="un/a.h:Lamp.shine", action="rename", new_name="glow")
+    assert read(root, *files) == list(files.values())
+
+
 GO = {
     "g/go.mod": "module g\n",
     "g/a.go": (

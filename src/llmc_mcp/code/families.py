@@ -18,6 +18,7 @@ _OVERRIDES = {
     "typescript": re.compile(r"\boverride\b"),
     "tsx": re.compile(r"\boverride\b"),
 }
+C_FAMILY = frozenset({"c", "cpp"})
 _STRUCTURAL = frozenset({"typescript", "tsx", "javascript"})
 # Methods that Go's own packages find by their names, in whatever type.
 _GO = frozenset(
@@ -27,6 +28,7 @@ _GO = frozenset(
     | {"UnmarshalText", "UnmarshalXML", "Unwrap", "Value", "Write", "WriteByte", "WriteHeader", "WriteString"}
     | {"WriteTo"}
 )
+_COMMENT = re.compile(r"//[^\n]*|/\*.*?(?:\*/|\Z)", re.S)
 _CREATED = re.compile(rb"\bnew\s++(?:@\w++\s++)*+([\w.$]++)\s*+(?:<[^;{}]{0,400}>\s*+)?\([^;{}]{0,400}\)\s*+$")
 _CONSTANT = re.compile(rb"[\s,{]([\w$]++)\s*+(?:\([^;{}]{0,400}\)\s*+)?$")
 _BEFORE = 2_000  # bytes of what an anonymous class is created with
@@ -62,10 +64,14 @@ class _Search:
     def family(self) -> RenameFamily:
         found = {version: None for one in self._targets for version in self._graph.versions(one)}
         notes: list[str] = []
+        if self._language in C_FAMILY:
+            self._add_declarations(found)
         if self._graph.symbol(self._targets[0]).kind in CLASSES:
-            found.update(dict.fromkeys(self._constructors()))
+            found.update(dict.fromkeys(list(self._constructors(found))))
         elif any(self._owner(one) is not None or self._graph.is_method(one) for one in self._targets):
             self._add_overrides(found)
+            if self._language in C_FAMILY:
+                self._add_declarations(found)
             for one in found:
                 self._refuse_foreign(one, found)
             self._refuse_in_macros()
@@ -76,12 +82,37 @@ class _Search:
                 )
         return RenameFamily(list(found), notes)
 
-    def _constructors(self) -> Iterator[DefinitionPlace]:
-        owner = self._graph.symbol(self._targets[0]).qualname
+    def _constructors(self, classes: dict[DefinitionPlace, None]) -> Iterator[DefinitionPlace]:
         for name in (self._name, f"~{self._name}"):
             for one in self._view.files.named(name):
-                if self._graph.symbol(one).qualname == f"{owner}.{name}":
+                if self._owner(one) in classes:  # another file may have a class of that name to itself
                     yield one
+
+    # --- declarations of C and C++ -----------------------------------------------------------------------
+
+    def _add_declarations(self, found: dict[DefinitionPlace, None]) -> None:
+        """What a header declares and a file that includes it defines, or the other way around, is one thing."""
+        rivals = [
+            one for one in self._view.files.named(self._name) if self._graph.modules.language(one.file) in C_FAMILY
+        ]
+        known = -1
+        while len(found) != known:
+            known = len(found)
+            for one in rivals:
+                if one not in found and any(self._declares(one, other) for other in list(found)):
+                    found.update(dict.fromkeys(self._graph.versions(one)))
+
+    def _declares(self, one: DefinitionPlace, other: DefinitionPlace) -> bool:
+        own, their = self._graph.symbol(one), self._graph.symbol(other)
+        if own.qualname != their.qualname or (own.kind in CLASSES) != (their.kind in CLASSES):
+            return False
+        if own.kind in CLASSES and "type" not in (own.kind, their.kind):
+            return False  # two classes
+        if own.kind not in CLASSES and "prototype" not in (own.kind, their.kind):
+            return False
+        if one.file == other.file:
+            return True
+        return other.file in self._resolver.included(one.file) or one.file in self._resolver.included(other.file)
 
     # --- methods that override each other --------------------------------------------------------------
 
@@ -117,7 +148,9 @@ class _Search:
 
     def _owner(self, one: DefinitionPlace) -> DefinitionPlace | None:
         """The class of a method; of one in a class without a name, the class that it extends."""
-        if one not in self._owners:
+        if one not in self._owners and self._language == "cpp":
+            self._owners[one] = self._resolver.owner(one)
+        elif one not in self._owners:
             around = class_of(self._view, one)
             if around is not None and self._graph.symbol(around).kind not in CLASSES:
                 around = self._extended(one) if self._language == "java" else None
@@ -183,7 +216,7 @@ class _Search:
         marked = _OVERRIDES.get(self._language)
         if marked is not None and marked.search(self._head(one)):
             above = set(self._resolver.order(owner)[0]) if owner is not None else set[DefinitionPlace]()
-            if owner == class_of(self._view, one):
+            if owner == class_of(self._view, one) or self._language == "cpp":
                 above.discard(owner)  # the owner of a method in a class without a name is a base
             if not any(other != one and self._owner(other) in above for other in found):
                 why = "overrides a method of a class that is not part of the project"
@@ -211,7 +244,7 @@ class _Search:
         """What stands before the body of a definition; the index may keep less of it."""
         own = self._graph.symbol(one)
         lines = self._source(one.file).split(b"\n")[own.first_line - 1 : own.last_line]
-        text = b"\n".join(lines).decode(errors="replace")
+        text = _COMMENT.sub("", b"\n".join(lines).decode(errors="replace"))
         named = re.search(rf"\b{re.escape(own.name)}\s*[(<]", text)
         at = named.start() if named is not None else 0
         return own.signature + re.split(r"[;{}]", text[:at])[-1] + re.split(r"[;{]", text[at:])[0]

@@ -18,17 +18,17 @@ from ..rag.query.common import METHODS
 from ..rag.query.graph import Use
 from ..rag.query.resolve import DefinitionPlace, Value
 from ..rag.query.search import GraphView
-from .families import class_of, family_of
+from .families import C_FAMILY, class_of, family_of
 from .parser import CodeParser
 
 LANGUAGES = frozenset({"python", "javascript", "typescript", "tsx", "go", "rust", "java", "c", "cpp"})
 _IDENTIFIER = re.compile(r"[^\W\d][\w$]*|\$[\w$]*")
-_C = frozenset({"c", "cpp"})
 _WITH_ALIASES = frozenset({"python", "javascript", "typescript", "tsx", "rust"})
 _FOLDER_SCOPED = frozenset({"go", "java"})
 _TYPED = frozenset({"java", "go", "rust", "cpp"})
 _DISTINCTIVE = 6  # letters of a method's name
 _MOST_LISTED = 500
+_MOST_SHOWN = 8  # places in a refusal
 
 
 class FileEdit(NamedTuple):
@@ -65,7 +65,7 @@ def pick(view: GraphView, symbol: str) -> list[DefinitionPlace]:
     declared: list[DefinitionPlace] = []
     for one in whole:
         own = view.graph.symbol(one)
-        if own.kind == "prototype" and view.graph.modules.language(one.file) in _C:
+        if own.kind == "prototype" and view.graph.modules.language(one.file) in C_FAMILY:
             declared.append(one)
         else:
             things.setdefault((one.file, own.qualname), []).append(one)
@@ -130,6 +130,7 @@ class _Renaming:
                 exact.setdefault(use.file, set()).add(reference)
             else:
                 others.setdefault(use.file, {})[reference] = use
+        self._refuse_doubtful(others)
         files: dict[str, FileEdit] = {}
         clashes: list[str] = []
         for file, indexes in exact.items():
@@ -151,7 +152,7 @@ class _Renaming:
     def _is_global_in_c(self, use: Use, reference: Reference) -> bool:
         """Whether C leaves no other meaning: names are global there, and a header need not include what it uses."""
         only = use.confidence == "likely" and not reference.receiver
-        return only and self._language == "c" and not self._is_member
+        return only and self._language in C_FAMILY and not self._is_member
 
     def _is_distinctive(self, use: Use, reference: Reference) -> bool:
         """Whether a method is meant because nothing else has its name, the language's own types included.
@@ -217,6 +218,32 @@ class _Renaming:
             where = f"{self._graph.path(there.file)}:{self._graph.symbol(there).first_line}"
             raise Conflict(f"{self._new} exists there already: {where}", hint="Choose another name.")
 
+    def _refuse_doubtful(self, others: Mapping[int, Mapping[Reference, Use]]) -> None:
+        """In C++ what is left behind does not compile: refuse if a file that sees the definition may mean it."""
+        if self._language != "cpp":
+            return
+        own = {one.file for one in self._targets}
+        uses = [
+            use
+            for file, some in others.items()
+            if own & self._graph.resolver.included(file)
+            for reference, use in some.items()
+            if not self._is_own_constructor(use, reference)
+        ]
+        if uses:
+            uses.sort(key=lambda use: (self._graph.path(use.file), use.line))
+            shown = dict.fromkeys(f"{self._graph.path(use.file)}:{use.line}" for use in uses)
+            raise InvalidArgument(
+                f"{len(uses)} places may mean {self._old}, and the types there can't be told: "
+                f"{', '.join(list(shown)[:_MOST_SHOWN])}{' …' * (len(shown) > _MOST_SHOWN)}",
+                hint="code_rewrite replaces patterns, wherever they are.",
+            )
+
+    def _is_own_constructor(self, use: Use, reference: Reference) -> bool:
+        """`Name::Name() {}`: the definition has been found as such."""
+        named = reference.receiver.rpartition(".")[2] == self._old or reference.receiver.startswith("#")
+        return named and DefinitionPlace(use.file, use.inside) in self._targets
+
     def _is_of_the_language(self) -> bool:
         """Whether the language finds it by its name: a constructor, `__len__`, `main`."""
         special = self._language == "python" and self._old.startswith("__") and self._old.endswith("__")
@@ -246,7 +273,7 @@ class _Renaming:
             if own.qualname.rpartition(".")[0] != outer or self._graph.modules.language(one.file) != self._language:
                 continue
             same_folder = self._graph.path(one.file).rpartition("/")[0] == folder
-            in_scope = (self._language in _FOLDER_SCOPED and same_folder) or self._language in _C
+            in_scope = (self._language in _FOLDER_SCOPED and same_folder) or self._language in C_FAMILY
             if in_scope or any(one.file == target.file for target in self._targets):
                 yield one
 

@@ -109,13 +109,13 @@ def block_around(node: Node, blocks: frozenset[str], wholes: frozenset[str]) -> 
     return around
 
 
-def inherits(facts: SyntaxFacts, owner: int, at: int, bases: Iterable[Node], scopes: Scopes) -> None:
-    """Record the bases of a definition."""
+def inherits(facts: SyntaxFacts, owner: int, at: int, bases: Iterable[Node], scopes: Scopes, mark: str = "") -> None:
+    """Record the bases of a definition; `mark` says that none is the name of a variable."""
     before = scopes.definitions[owner].span.start - 1 if owner >= 0 else at
     for base in bases:
         name = type_name(facts.text(base))
         if name and owner >= 0:
-            facts.own(before, owner, BASE, ExpressionValue(name))
+            facts.own(before, owner, BASE, ExpressionValue(mark + name))
             start = facts.text(base).find(name.rpartition(".")[2])
             facts.inherited.add(base.start_byte + max(start, 0) + len(name.rpartition(".")[2].encode()))
 

@@ -28,8 +28,7 @@ def look(path: str, source: bytes, *, with_references: bool = True) -> ParsedFil
     if language in PARSED and not _is_minified(source):
         parsed = syntax(language, source)
         broken = first_error(parsed)
-        if language == "rust":
-            parsed = unwrapped(parsed)
+        parsed = unwrapped(parsed)
         found = definitions(parsed)
         if parsed.complete and _depth(found) <= _DEEPEST:
             if with_references:

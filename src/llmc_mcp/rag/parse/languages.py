@@ -288,6 +288,8 @@ LANGUAGES: dict[str, Language] = {
 (concept_definition name: (_) @name) @concept
 (declaration_list (declaration declarator: (init_declarator declarator: (identifier) @name)) @variable)
 (declaration_list (declaration declarator: (function_declarator declarator: (identifier) @name)) @prototype)
+(declaration_list
+  (declaration declarator: (_ (function_declarator declarator: (identifier) @name))) @prototype)
 (field_declaration_list (field_declaration declarator: (function_declarator declarator: (_) @name)) @prototype)
 (field_declaration_list
   (field_declaration declarator: (_ (function_declarator declarator: (_) @name))) @prototype)

@@ -1,7 +1,7 @@
-"""Items inside Rust's macros: `cfg_rt! { pub fn spawn() {} }` defines spawn.
+"""Macros that hide definitions from a grammar: they are blanked out, and the text is parsed again.
 
-A grammar sees only tokens in there. Where the tokens are items, the macro's name and braces are blanked out and the
-text is parsed again, so that what they hold is parsed at its own place; the source itself stays as it is.
+Rust: `cfg_rt! { pub fn spawn() {} }` defines spawn, but a grammar sees only tokens in there. C++: `class EXPORT Slice`
+looks like a function that returns an EXPORT. What they hide is parsed at its own place; the source stays as it is.
 """
 
 import functools
@@ -24,9 +24,55 @@ _ITEM = re.compile(
     rb"|macro_rules\b|\w+!\s*\{)",
     re.S,
 )
+# Macros of C and C++ that stand for attributes or for nothing, by the habit of capitals: between the keyword and the
+# name of a class, alone on a line, before a declaration, after its parameters, after a field.
+_NAMED = rb"[A-Z][A-Z0-9]*_[A-Z0-9_]{1,60}"
+_ATTRIBUTES = (
+    re.compile(
+        rb"\b(?:class|struct|union)\s{1,20}((?:[A-Z][A-Z0-9_]{2,60}(?:\s?\([^(){};]{0,200}\))?\s{1,20}){1,4})"
+        rb"(?!final\b)[A-Za-z_]\w{0,200}(?:<[^<>{};]{0,200}>)?\s{0,20}(?:final\s{0,20})?(?::[^:]|\{)"
+    ),
+    re.compile(
+        rb"(?:[{};:>]|^[ \t]{0,40}(?://|#)[^\n]{0,200}|^)[ \t]{0,40}\n\s{0,40}(%s)[ \t]{0,40}(?=\n)" % _NAMED, re.M
+    ),
+    re.compile(
+        rb"^[ \t]{0,40}(%s)[ \t]{1,40}(?=[A-Za-z][\w: ]{0,100}(?:<[^;{}()]{0,200}>)?[ *&]{1,5}\w{1,200}\s?[(;])"
+        % _NAMED,
+        re.M,
+    ),
+    re.compile(
+        rb"\)(?:\s{0,100}(?:const|override|noexcept|final))*\s{1,100}((?:%s(?:\([^(){};]{0,200}\))?\s{0,100}){1,4})(?=[;{:=])"
+        % _NAMED
+    ),
+    re.compile(
+        rb"[\w>*&]\s{1,20}(?!(?:return|else|throw|do|delete|goto|int|void|bool|char|auto|float|double|long)\b)[a-z]\w{0,100}"
+        rb"\s{1,100}(%s\([^(){};]{0,200}\))\s{0,20}(?=[;={])" % _NAMED
+    ),
+)
 
 
 def unwrapped(tree: SyntaxTree) -> SyntaxTree:
+    """The tree of a file with what its macros hide; the same tree if they hide nothing."""
+    if tree.language == "rust":
+        return _without_wrappers(tree)
+    return _without_attributes(tree) if tree.language in ("c", "cpp") else tree
+
+
+def _without_attributes(tree: SyntaxTree) -> SyntaxTree:
+    """The tree of a file of C or C++ without the macros that stand for attributes or nothing."""
+    blanked = bytearray(tree.source)
+    for pattern in _ATTRIBUTES:
+        for found in pattern.finditer(tree.source):
+            start, end = found.span(1)
+            blanked[start:end] = re.sub(rb"[^\n]", b" ", tree.source[start:end])
+    text = bytes(blanked)
+    if text == tree.source:
+        return tree
+    again = syntax(tree.language, text)
+    return SyntaxTree(tree.language, tree.source, again.tree, complete=True) if again.complete else tree
+
+
+def _without_wrappers(tree: SyntaxTree) -> SyntaxTree:
     """The tree of a Rust file with the items inside macros as if they stood outside."""
     text = tree.source
     for _ in range(_DEEPEST):

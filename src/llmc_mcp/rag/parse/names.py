@@ -33,9 +33,7 @@ _MOST_CLASHES = 5
 
 def find_names(query: NameQuery) -> NamePlaces:
     """The places of a name in a file."""
-    tree = syntax(query.language, query.text)
-    if query.language == "rust":
-        tree = unwrapped(tree)
+    tree = unwrapped(syntax(query.language, query.text))
     empty = NamePlaces({}, [], {}, [], [], [], [], [], [])
     if not tree.complete:
         return msgspec.structs.replace(empty, problem="it could not be parsed")
@@ -81,8 +79,9 @@ def _own_names(tree: SyntaxTree, found: list[Definition], parts: list[Definition
 def _owners(source: bytes, own: list[int], name: bytes) -> dict[int, int]:
     found: dict[int, int] = {}
     for place, at in enumerate(own):
-        before = source[max(at - len(name) - 8, 0) : max(at, 0)].rstrip(b"~ ")
-        if before.endswith(name + b"::"):
+        before = source[max(at - len(name) - 8, 0) : max(at, 0)].rstrip(b"~ \n*")
+        is_tag = re.search(rb"\b(?:struct|union|enum)\s+%s$" % re.escape(name), before)  # typedef struct a a;
+        if before.endswith(name + b"::") or (at >= 0 and is_tag):
             found[place] = source.rfind(name, 0, at)
     return found
 
@@ -114,7 +113,8 @@ class _Tokens:
         start = node.start_byte if self._text(node) == self._name else at
         self.references[start] = number
         around = node.parent
-        if around is not None and around.type in _KEYS and around.children[0] == node:
+        is_base = self._tree.language == "cpp"  # `Sub() : Base() {}`
+        if around is not None and around.type in _KEYS and around.children[0] == node and not is_base:
             self.keys.append(start)
         if not is_import and self._source[:start].rstrip()[-1:] not in (b".", b">", b":"):
             self.bare.append(start)
@@ -210,8 +210,7 @@ def outline_of(query: OutlineQuery) -> Outline:
     tree = syntax(query.language, query.text)
     if not tree.complete:
         return Outline([], [], complete=False)
-    if query.language == "rust":
-        tree = unwrapped(tree)
+    tree = unwrapped(tree)
     starts = line_starts(query.text)
     found = [
         OutlinedDefinition(

@@ -59,7 +59,7 @@ def scan(  # noqa: C901, PLR0912, PLR0915 - one pass over every token of a file:
     brackets: list[tuple[str | None, int]] = []  # the expression before each open one, and its start
     closed, closed_at, closed_start = UNKNOWN, -1, 0  # the value that ends with the last closed bracket
     literals, ended, named = traits_of(language).literals, -1, ("", 0)  # the last chain: its end; its text and start
-    paths = language == "rust"  # a::b is no attribute of a variable a
+    paths = language in ("rust", "cpp")  # a::b is no attribute of a variable a
     referring = language == "java"  # A::b is a method, as one that is called
     braced = LITERAL if language == "python" else UNKNOWN  # a dictionary or a set; a block may be a value elsewhere
     definers, defining = traits_of(language).definers, False

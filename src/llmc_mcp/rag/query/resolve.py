@@ -19,6 +19,18 @@ _DEEPEST = 24
 _MOST_BASES = 64
 HIGHEST = 40  # levels of inheritance; only generated or malicious code has more
 _PRIVATE = "_"
+_NO_NAMES = frozenset({"?", "'", "$"})
+# Types of C++'s library whose methods return nothing that a project defines.
+_STANDARD = re.compile(
+    r"~?std\.(?:u?w?string|string_view|mutex|thread|condition_variable|[io]?f?stream|[io]?stringstream|exception"
+    r"|runtime_error|error_code|ostringstream|size_t|u?int\d+_t)\b"
+)
+_CONTAINERS = re.compile(
+    r"~?std\.(?:vector|deque|list|array|span|(?:unordered_)?(?:multi)?(?:set|map)|(?:priority_)?queue|stack|bitset|function"
+    r"|atomic|initializer_list)\(\)|~?std\.\w+\.@"
+)
+_ELEMENT_OF = frozenset({"front", "back", "at", "top"})  # methods of containers that return an element
+_ITERATORS = frozenset({"begin", "end", "find", "rbegin", "cbegin", "lower_bound", "upper_bound"})
 _RUST_STARTS = frozenset({"crate", "self", "super"})
 
 
@@ -69,6 +81,7 @@ MADE_ELSEWHERE = Value(
     "elsewhere", -2
 )  # made by such a definition: its methods may return anything, even what was passed to it
 UNKNOWN = Value("unknown")
+CONTAINER = Value("elsewhere", -3)  # of C++'s library: what it holds may be anything
 RETURNED_ELSEWHERE = Value("unknown", -2)  # what a method of MADE_ELSEWHERE returns
 DOUBTFUL = Value("unknown", certain=False)  # perhaps of another project: the name alone says little
 
@@ -91,6 +104,7 @@ class Resolver:
         self._exports: dict[tuple[int, str], list[Value]] = {}
         self._values: dict[tuple[int, str], list[Value]] = {}
         self._orders: dict[DefinitionPlace, tuple[list[DefinitionPlace], bool]] = {}
+        self._included: dict[int, set[int]] = {}
         self._climbing = 0  # number of classes whose bases are being resolved
 
     def symbol(self, target: DefinitionPlace) -> Symbol:
@@ -103,10 +117,32 @@ class Resolver:
         if receiver.startswith("=#"):
             return [Value("definition", file, int(receiver[2:]))]
         if not receiver:
-            found = self._implicit(file, reference) or self._global(file, name, 0)
+            found = self._implicit(file, reference.inside, name) or self._global(file, name, 0)
+            if found == [UNKNOWN] and self.modules.traits(file).imports == "header":
+                around = self._source.symbols(file)[reference.inside].qualname if reference.inside >= 0 else ""
+                found = self._declared(name, around) or found
             declared = found == [ELSEWHERE] and self.modules.traits(file).imports == "script"
             return [DOUBTFUL] if declared else self._fitting(file, reference, found)  # it may be declared elsewhere
-        return self._fitting(file, reference, self._attributes(self.evaluate(file, receiver), name, 0))
+        holders = self.receivers(file, reference)
+        found = self._attributes(holders, name, 0)
+        if found == [UNKNOWN] and all(self._is_namespace(one) for one in holders):
+            around = {self.symbol(one.target).qualname for one in holders}
+            found = self._declared(name, around.pop()) or found if len(around) == 1 else found
+        return self._fitting(file, reference, found)
+
+    def receivers(self, file: int, reference: Reference) -> list[Value]:
+        """The possible values before the dot: a path may begin with a name of the class around it."""
+        path = reference.receiver
+        root = _ROOT.match(path)
+        if root is None or not root["name"] or root["name"] in _NO_NAMES or reference.inside < 0:
+            return self.evaluate(file, path)
+        if not self.modules.traits(file).implicit_this:
+            return self.evaluate(file, path)
+        if root["name"] == "this":
+            found = [Value("instance", *one) for one in self._classes_around(file, reference.inside)[:1]]
+        else:
+            found = self._implicit(file, reference.inside, root["name"])
+        return self._follow(found, path, root.end(), 0) if found else self.evaluate(file, path)
 
     def _fitting(self, file: int, reference: Reference, values: list[Value]) -> list[Value]:
         """Of a method and a field with the same name, the one that is meant."""
@@ -120,20 +156,77 @@ class Resolver:
         kind = self.symbol(value.target).kind
         return kind in CLASSES or (kind in FUNCTIONS) == called
 
-    def _implicit(self, file: int, reference: Reference) -> list[Value]:
+    def _implicit(self, file: int, inside: int, name: str) -> list[Value]:
         """Names of the class, inherited ones included, that a method sees without a receiver."""
-        if reference.inside < 0 or not self.modules.traits(file).implicit_this:
+        if inside < 0 or not self.modules.traits(file).implicit_this:
             return []
-        symbols = self._source.symbols(file)
-        owner = symbols[reference.inside].qualname
+        for target in self._classes_around(file, inside):
+            if target.file != file and (here := self._members_of(file).get((self.symbol(target).qualname, name))):
+                return self._definitions(file, here)  # `struct Outer::Inner { … }`, apart from Outer
+            order, _ = self.order(target)
+            found = self._class_member(order, name, target, 0)
+            if found[0].what != "unknown":
+                return found
+        return []
+
+    def _declared(self, name: str, around: str) -> list[Value]:
+        """A class of C++ by its qualified name, as seen from another: who declares it need not include its header."""
+        classes = [one for one in self._source.named(name) if self.symbol(one).kind in CLASSES - NAMESPACES]
+        headers = [one for one in classes if self.modules.path(one.file).rpartition(".")[2].startswith("h")]
+        for _ in range(around.count(".") + 2 if headers else 0):
+            qualname = f"{around}.{name}".lstrip(".")
+            if found := [one for one in headers if self.symbol(one).qualname == qualname]:
+                return [Value("definition", *one) for one in found] if len(found) == 1 else []
+            around = around.rpartition(".")[0]
+        return []
+
+    def _classes_around(self, file: int, inside: int) -> list[DefinitionPlace]:
+        """The classes around a definition, the innermost first; those of a method that stands outside, too."""
+        found: list[DefinitionPlace] = []
+        owner = self._source.symbols(file)[inside].qualname
         while "." in owner:
             owner = owner.rpartition(".")[0]
-            for place in self._class_places(file, owner):
-                order, _ = self.order(DefinitionPlace(file, place))
-                found = self._class_member(order, reference.name, DefinitionPlace(file, place), 0)
-                if found[0].what != "unknown":
-                    return found
-        return []
+            here = [DefinitionPlace(file, place) for place in self._class_places(file, owner)]
+            found += here or self._included_class(file, owner)
+        return found
+
+    def owner(self, target: DefinitionPlace) -> DefinitionPlace | None:
+        """The class that a member belongs to, even if it is defined outside of it; None for what is no member."""
+        own = self.symbol(target)
+        parent = self._source.symbols(target.file)[own.parent] if own.parent >= 0 else None
+        around = parent.qualname if parent is not None else ""
+        if len(own.qualname) > len(around) + len(own.name) + bool(around):
+            qualname = own.qualname[: -len(own.name) - 1]
+            here = [DefinitionPlace(target.file, place) for place in self._class_places(target.file, qualname)]
+            return next(iter(here or self._included_class(target.file, qualname)), None)
+        is_class = parent is not None and parent.kind in CLASSES - NAMESPACES
+        return DefinitionPlace(target.file, own.parent) if is_class else None
+
+    def _included_class(self, file: int, qualname: str) -> list[DefinitionPlace]:
+        """The class of a qualified name in the headers that a file includes."""
+        if self.modules.traits(file).imports != "header":
+            return []
+        return [
+            one
+            for one in self._source.named(qualname.rpartition(".")[2])
+            if self.symbol(one).qualname == qualname
+            and self.symbol(one).kind in CLASSES - NAMESPACES
+            and one.file in self.included(file)
+        ]
+
+    def included(self, file: int) -> set[int]:
+        """The files that a file of C or C++ includes, those that they include, and itself."""
+        known = self._included.get(file)
+        if known is None:
+            known, todo = {file}, [file]
+            while todo:
+                at = todo.pop()
+                for path in self._star_imports(at):
+                    new = {value.file for value in self.evaluate(at, path) if value.what == "module"} - known
+                    known |= new
+                    todo += new
+            self._included[file] = known
+        return known
 
     def evaluate(self, file: int, path: str, receiver: Value | None = None, depth: int = 0) -> list[Value]:
         """The possible values of a path; `receiver` is the instance whose method returned it."""
@@ -145,6 +238,13 @@ class Resolver:
         if receiver is None:
             self._values[key] = [UNKNOWN]  # a value that depends on itself is unknown
         values, rest = self._root(file, path, receiver, depth)
+        values = self._follow(values, path, rest, depth)
+        if receiver is None:
+            self._values[key] = values
+        return values
+
+    def _follow(self, values: list[Value], path: str, rest: int, depth: int) -> list[Value]:
+        """The values of a path from those of its beginning, which ends at the index `rest`."""
         for step in _STEP.finditer(path, rest):
             if step[1]:
                 values = self._attributes(values, step[1], depth + 1)
@@ -152,16 +252,20 @@ class Resolver:
                 values = _merge(self._call(value, depth + 1) for value in values)
             else:
                 values = [_element(value) for value in values][:1]
-        if path.startswith("~"):
-            values = [value._replace(certain=False) for value in values]
-        if receiver is None:
-            self._values[key] = values
-        return values
+        return [value._replace(certain=False) for value in values] if path.startswith("~") else values
 
     def _root(self, file: int, path: str, receiver: Value | None, depth: int) -> tuple[list[Value], int]:
         """The values of the first part of a path, and the index at which the rest begins."""
+        if path.startswith(("std.", "~std.")) and self.modules.traits(file).imports == "header":
+            return self._standard(path)
         root = _ROOT.match(path)
         return ([UNKNOWN], len(path)) if root is None else (self._beginning(file, root, receiver, depth), root.end())
+
+    def _standard(self, path: str) -> tuple[list[Value], int]:
+        if (found := _STANDARD.match(path)) is not None:
+            return [ELSEWHERE], found.end()
+        found = _CONTAINERS.match(path)
+        return ([CONTAINER], found.end()) if found is not None else ([UNKNOWN], len(path))
 
     def _beginning(self, file: int, root: "re.Match[str]", receiver: Value | None, depth: int) -> list[Value]:
         if root["own"]:
@@ -179,7 +283,11 @@ class Resolver:
             return [ELSEWHERE]
         if self.modules.traits(file).imports == "rust":
             return self._path(file, [name], depth)
-        return self._global(file, name, depth)
+        found = self._global(file, name, depth)
+        if found == [UNKNOWN] and self.modules.traits(file).imports == "header":
+            around = ["", *(one.qualname for one in self._source.symbols(file) if one.kind == "namespace")]
+            return next((there for one in reversed(around) if (there := self._declared(name, one))), found)
+        return found
 
     def _module(self, file: int, name: str, depth: int) -> list[Value]:
         if not name:
@@ -318,10 +426,17 @@ class Resolver:
 
     def _attributes(self, values: list[Value], name: str, depth: int) -> list[Value]:
         found = [self._attribute(value, name, depth) for value in values]
-        if len(values) > 1 and all(value.what == "module" for value in values):  # one package in several files
+        if len(values) > 1 and all(self._is_open(value) for value in values):  # one package in several files
             known = [part for part in found if part and part[0].what != "unknown"]
             return _merge(known or found)
         return _merge(found)
+
+    def _is_open(self, value: Value) -> bool:
+        """Whether other files may add to it: a module, or a namespace."""
+        return value.what == "module" or self._is_namespace(value)
+
+    def _is_namespace(self, value: Value) -> bool:
+        return value.what == "definition" and self.symbol(value.target).kind == "namespace"
 
     def attribute(self, value: Value, name: str) -> list[Value]:
         """The values of an attribute."""
@@ -337,8 +452,14 @@ class Resolver:
             found = self._class_member(order[1:], name, value.target, depth)
         elif value.what in ("definition", "instance"):
             found = self._attribute_of_definition(value, name, depth)
+        elif value.what == "elements" and self.modules.traits(value.file).imports == "header":
+            return [_of_container(value, name)]
+        elif value.what == "pointer":  # an iterator
+            return self._attribute(value._replace(what="instance"), name, depth + 1)
+        elif name == ELEMENTS and value.what == "unknown":
+            return [CONTAINER]
         else:
-            return [UNKNOWN if value.what == "elements" else value]
+            return [UNKNOWN if value.what in ("elements", "element", "iterator", "lists") else value]
         return found if value.certain else [one._replace(certain=False) for one in found]
 
     def _attribute_of_definition(self, value: Value, name: str, depth: int) -> list[Value]:
@@ -350,8 +471,11 @@ class Resolver:
                 return [value._replace(what="definition")]
             if name in ("this", "super") and value.what == "definition":  # Outer.this of Java
                 return [value._replace(what="instance" if name == "this" else "above")]
-            order, _ = self.order(value.target)
-            return self._class_member(order, name, value.target, depth)
+            order, is_open = self.order(value.target)
+            found = self._class_member(order, name, value.target, depth)
+            is_pair = name == "second" and value.what == "instance" and found == [UNKNOWN] and not is_open
+            is_pair = is_pair and self.modules.traits(value.file).imports == "header"  # of an element of a map
+            return [value] if is_pair else found
         if value.what == "instance":
             return [UNKNOWN]
         if symbol.kind in FUNCTIONS:
@@ -428,9 +552,13 @@ class Resolver:
             return [UNKNOWN]
         if value.what == "above":
             return [value]
+        if value.what in ("element", "iterator"):
+            return [value._replace(what="instance" if value.what == "element" else "pointer")]
         if value.what not in ("definition", "instance"):
             return [_RESULTS.get(value, UNKNOWN)]
         symbol = self.symbol(value.target)
+        if symbol.kind == "type" and (held := self._alias(value, depth)):
+            return held
         if symbol.kind in CLASSES:
             return [value._replace(what="instance")] if value.what == "definition" else [UNKNOWN]
         if symbol.kind not in FUNCTIONS:
@@ -440,6 +568,14 @@ class Resolver:
         receiver = Value("instance", *value.holder) if value.holder is not None else self._own_instance(value)
         found = _merge(self.evaluate(value.file, path, receiver, depth + 1) for path in paths) or [UNKNOWN]
         return found if len(found) == 1 and value.certain else [one._replace(certain=False) for one in found]
+
+    def _alias(self, value: Value, depth: int) -> list[Value]:
+        """What a name for a container of C++ stands for."""
+        if self.modules.traits(value.file).imports != "header":
+            return []
+        paths = self._source.record(value.file).bindings.get((value.place, BASE), ())
+        found = _merge(self.evaluate(value.file, path, depth=depth + 1) for path in paths)
+        return [one for one in found if one.what == "elements"]
 
     def _own_instance(self, value: Value) -> Value | None:
         parent = self.symbol(value.target).parent
@@ -501,9 +637,17 @@ class Resolver:
 
 def _element(value: Value) -> Value:
     """What an index into a value gives."""
-    if value.what == "elements":
-        return value._replace(what="instance")
-    return ELSEWHERE if value.what == "elsewhere" else UNKNOWN
+    if value.what in ("elements", "lists"):
+        return value._replace(what="instance" if value.what == "elements" else "elements")
+    return ELSEWHERE if value.what == "elsewhere" and value != CONTAINER else UNKNOWN
+
+
+def _of_container(value: Value, name: str) -> Value:
+    """What a container of C++ has by a name."""
+    if name == ELEMENTS:
+        return value._replace(what="lists")
+    what = "element" if name in _ELEMENT_OF else "iterator" if name in _ITERATORS else ""
+    return value._replace(what=what) if what else ELSEWHERE
 
 
 def _only_namespaces(symbols: list[Symbol], place: int) -> bool:
