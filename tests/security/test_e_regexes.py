@@ -55,6 +55,7 @@ BUILT = {
     *(("permissions/rules.py", f"name_regex({field})") for field in FIELDS),  # by fnmatch.translate
     ("permissions/rules.py", "path_regex(rule.path, roots)"),  # a `*` has one way, and there are few `**`
     ("rag/parse/names.py", "b'(?<![%s])%s(?![%s])' % (_WORD, re.escape(name), _WORD)"),  # a literal
+    ("rag/parse/names.py", "b'\\\\b(?:struct|union|enum)\\\\s+%s$' % re.escape(name)"),
     ("store/postgres.py", "pattern"),  # of a table of the module, on the schema
     ("tracking/generated.py", "'|'.join((fnmatch.translate(one) for one in patterns)) or _NEVER"),
 }

@@ -19,7 +19,7 @@ from llmc_mcp.config.schema import Auth
 from llmc_mcp.errors import InvalidArgument
 from llmc_mcp.permissions.tokens import OWNER, SCOPES, TokenTable, digest
 from llmc_mcp.store.postgres import PostgresStore
-from llmc_mcp.web.auth import Principal, Tokens, issue, open_table, rotate_owner
+from llmc_mcp.web.auth import Principal, Tokens, issue, rotate_owner
 
 from ..support.client import PATIENCE
 from ..support.http_server import TOKEN, UNHURRIED, HttpServer, endless
@@ -231,7 +231,7 @@ def test_the_operators_own_token_of_one_data_directory_counts_on_all(postgres: C
         assert (found.name, found.scopes) == (OWNER, frozenset(SCOPES))
     code = issued[0].tokens.login_code()
     assert issued[1].tokens.use_code(code) is not None
-    second = rotate_owner(data[0], open_table(data[0], url))
+    second = rotate_owner(data[0], TokenTable(lambda: stores[0]))
     for one in issued:
         tokens = one.tokens
         assert eventually(lambda: tokens.principal(first) is None)  # noqa: B023 - at once

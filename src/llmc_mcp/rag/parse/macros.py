@@ -26,27 +26,28 @@ _ITEM = re.compile(
 )
 # Macros of C and C++ that stand for attributes or for nothing, by the habit of capitals: between the keyword and the
 # name of a class, alone on a line, before a declaration, after its parameters, after a field.
-_NAMED = rb"[A-Z][A-Z0-9]*_[A-Z0-9_]{1,60}"
 _ATTRIBUTES = (
     re.compile(
         rb"\b(?:class|struct|union)\s{1,20}((?:[A-Z][A-Z0-9_]{2,60}(?:\s?\([^(){};]{0,200}\))?\s{1,20}){1,4})"
         rb"(?!final\b)[A-Za-z_]\w{0,200}(?:<[^<>{};]{0,200}>)?\s{0,20}(?:final\s{0,20})?(?::[^:]|\{)"
     ),
     re.compile(
-        rb"(?:[{};:>]|^[ \t]{0,40}(?://|#)[^\n]{0,200}|^)[ \t]{0,40}\n\s{0,40}(%s)[ \t]{0,40}(?=\n)" % _NAMED, re.M
-    ),
-    re.compile(
-        rb"^[ \t]{0,40}(%s)[ \t]{1,40}(?=[A-Za-z][\w: ]{0,100}(?:<[^;{}()]{0,200}>)?[ *&]{1,5}\w{1,200}\s?[(;])"
-        % _NAMED,
+        rb"(?:[{};:>]|^[ \t]{0,40}(?://|#)[^\n]{0,200}|^)[ \t]{0,40}\n\s{0,40}"
+        rb"([A-Z][A-Z0-9]{0,60}_[A-Z0-9_]{1,60})[ \t]{0,40}(?=\n)",
         re.M,
     ),
     re.compile(
-        rb"\)(?:\s{0,100}(?:const|override|noexcept|final))*\s{1,100}((?:%s(?:\([^(){};]{0,200}\))?\s{0,100}){1,4})(?=[;{:=])"
-        % _NAMED
+        rb"^[ \t]{0,40}([A-Z][A-Z0-9]{0,60}_[A-Z0-9_]{1,60})[ \t]{1,40}"
+        rb"(?=[A-Za-z][\w: ]{0,100}(?:<[^;{}()]{0,200}>)?[ *&]{1,5}\w{1,200}\s?[(;])",
+        re.M,
     ),
     re.compile(
-        rb"[\w>*&]\s{1,20}(?!(?:return|else|throw|do|delete|goto|int|void|bool|char|auto|float|double|long)\b)[a-z]\w{0,100}"
-        rb"\s{1,100}(%s\([^(){};]{0,200}\))\s{0,20}(?=[;={])" % _NAMED
+        rb"\)(?:\s{0,100}(?:const|override|noexcept|final)){0,8}\s{1,100}"
+        rb"((?:[A-Z][A-Z0-9]{0,60}_[A-Z0-9_]{1,60}(?:\([^(){};]{0,200}\))?\s{0,100}){1,4})(?=[;{:=])"
+    ),
+    re.compile(
+        rb"[\w>*&]\s{1,20}(?!(?:return|else|throw|do|delete|goto|int|void|bool|char|auto|float|double|long)\b)"
+        rb"[a-z]\w{0,100}\s{1,100}([A-Z][A-Z0-9]{0,60}_[A-Z0-9_]{1,60}\([^(){};]{0,200}\))\s{0,20}(?=[;={])"
     ),
 )
 
