@@ -22,12 +22,12 @@ from tests.support.replicas import replica
 
 _TICKS = os.sysconf("SC_CLK_TCK")
 _SETTLE_S = 3.0  # rows of usage are written after a moment
-_BEGINS = "SET LOCAL synchronous_commit="  # the second statement of every transaction
+_COMMIT, _DURABLE = "COMMIT", "SET LOCAL synchronous_commit=on"
 _COUNTING = re.compile(r"pg_stat_|pg_database_size|CREATE |search_path")
-_WRITES = re.compile(r"\s*(?:INSERT INTO|UPDATE|DELETE FROM)\s+(\w+)")
+_WRITES = re.compile(r"\s*(?:INSERT INTO|UPDATE|DELETE FROM|COPY)\s+(\w+)")
 TABLES = (
     "calls", "handles", "leases", "changes", "images", "change_images", "totals", "root_sets", "blobs", "replicas",
-    "owners",
+    "owners", "audit", "call_rates", "call_slots",
 )  # fmt: skip
 
 
@@ -126,9 +126,9 @@ class Fleet:
                 rows[match[1]] = rows.get(match[1], 0) + int(written)
         return _Counts(
             sum(int(one[1]) for one in ours),
-            sum(int(one[1]) for one in ours if one[0].startswith(_BEGINS)),
+            sum(int(one[1]) for one in ours if one[0] == _COMMIT),
             sum(int(one[3]) for one in ours),
-            sum(int(one[1]) for one in ours if one[0] == f"{_BEGINS}on"),
+            sum(int(one[1]) for one in ours if one[0] == _DURABLE),
             self._cluster.processor_seconds(),
             int(size[0]) if size is not None else 0,
             rows,

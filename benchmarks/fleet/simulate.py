@@ -219,7 +219,7 @@ def bounds(load: Load, costs: list[CallCost], edits: float) -> str:
             load.calls_per_second * load.peak * writes / 10)],
         ["rows in `calls` after the retention", report.number(
             load.calls_per_second * _WORKDAY_S * load.retention_days * 5 / 7)],
-        ["connections, if every replica uses its whole pool", report.number(load.replicas * (8 + 8))],
+        ["connections, if every replica uses its whole pool", report.number(load.replicas * (8 + 2))],
         ["connections of idle replicas", report.number(load.replicas * 2)],
     ]  # fmt: skip
     return report.table(["extrapolated: where it ends", "value"], rows)
