@@ -22,7 +22,7 @@ from tests.support.replicas import replica
 
 _TICKS = os.sysconf("SC_CLK_TCK")
 _SETTLE_S = 3.0  # rows of usage are written after a moment
-_COMMIT, _DURABLE = "COMMIT", "SET LOCAL synchronous_commit=on"
+_BEGIN, _DURABLE = "BEGIN", "SET LOCAL synchronous_commit=on"
 _COUNTING = re.compile(r"pg_stat_|pg_database_size|CREATE |search_path")
 _WRITES = re.compile(r"\s*(?:INSERT INTO|UPDATE|DELETE FROM|COPY)\s+(\w+)")
 TABLES = (
@@ -126,7 +126,7 @@ class Fleet:
                 rows[match[1]] = rows.get(match[1], 0) + int(written)
         return _Counts(
             sum(int(one[1]) for one in ours),
-            sum(int(one[1]) for one in ours if one[0] == _COMMIT),
+            sum(int(one[1]) for one in ours if one[0].startswith(_BEGIN)),
             sum(int(one[3]) for one in ours),
             sum(int(one[1]) for one in ours if one[0] == _DURABLE),
             self._cluster.processor_seconds(),
