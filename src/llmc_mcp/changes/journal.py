@@ -286,8 +286,10 @@ class Journal:
         self._make_room(connection, lambda: seq)
 
     def _number(self, connection: Connection, change_id: str) -> int:
-        ((seq,),) = connection.execute("SELECT seq FROM changes WHERE id=?", (change_id,)).fetchall()
-        return seq
+        rows = connection.execute("SELECT seq FROM changes WHERE id=?", (change_id,)).fetchall()
+        if not rows:  # its insertion was lost with a full disk
+            raise FeatureUnavailable("the journal has no entry for this command")
+        return rows[0][0]
 
     def _renumber(self, connection: Connection, change_id: str) -> int:
         """Make a change the newest: others were made since it was announced, and are undone after it."""
