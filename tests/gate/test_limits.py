@@ -3,6 +3,7 @@
 import threading
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import TYPE_CHECKING, Any, cast
 
 import pytest
 
@@ -15,6 +16,9 @@ from llmc_mcp.store.postgres import PostgresStore
 
 from ..support.postgres import Cluster
 from ..support.talk import eventually
+
+if TYPE_CHECKING:
+    from llmc_mcp.store.base import Store
 
 Make = Callable[[CallLimits], Limiter]
 SECOND = 1_000_000_000
@@ -208,6 +212,35 @@ def test_a_client_that_spreads_over_servers_gains_nothing(stores: list[PostgresS
     for server in servers:
         server.counts.close()
     assert stores[0].query("SELECT * FROM call_slots") == []
+
+
+class SlowThread:
+    """A store that answers the thread of the limits when `go_on` is set, or late."""
+
+    def __init__(self, store: PostgresStore) -> None:
+        self.store, self.asked, self.go_on = store, threading.Event(), threading.Event()
+
+    def execute_alone(self, statement: str, values: tuple[object, ...] = (), wait_s: float = 0.5) -> Any:
+        if threading.current_thread().name == "limits":
+            self.asked.set()
+            self.go_on.wait(0.3)
+        else:
+            self.go_on.set()
+        return self.store.execute_alone(statement, values, wait_s=wait_s)
+
+
+def test_slots_that_a_server_asks_for_while_it_closes_are_returned_too(stores: list[PostgresStore]) -> None:
+    slow, threads = SlowThread(stores[0]), threading.enumerate()
+    counts = SharedCounts(lambda: cast("Store", slow), CallLimits(rps=1e6, burst=1000, concurrency=3, total=100))
+    assert counts.enter("bob") == ""
+    counts.reenter("bob")  # more calls than it has slots for: the thread asks
+    slow.asked.wait()
+    slow.go_on.clear()
+    counts.leave("bob")
+    counts.leave("bob")
+    counts.close()
+    assert eventually(lambda: not [one for one in threading.enumerate() if one.name == "limits" and one not in threads])
+    assert stores[1].query("SELECT * FROM call_slots") == []
 
 
 def test_calls_one_after_another_pass_wherever_they_arrive(stores: list[PostgresStore]) -> None:

@@ -240,6 +240,8 @@ class SharedCounts:
             most = self._limits.total if name == _ALL else self._limits.concurrency
             with self._asking:
                 with self._lock:
+                    if self._closing:
+                        return
                     scope = self._scopes[name]
                     scope.held = running = scope.running  # from here on nobody takes one that is being returned
                 self._ask(name, scope, running, 0, most)
@@ -257,13 +259,15 @@ class SharedCounts:
         return scope.held < scope.running or (scope.held > 0 and scope.until - now < _LASTS_S / 2)
 
     def close(self) -> None:
-        """Return all slots; those of calls that still run expire by themselves."""
+        """Return all slots; those of calls that still run are not counted any more."""
         with self._lock:
             self._closing = True
-            held = [] if self.alone else [name for name, scope in self._scopes.items() if scope.held]
         self._wake.set()
-        try:
-            for name in held:
-                shared.take_slots(self._store(), name, self._server, 0, 0, 1, _LASTS_S)
-        except _UNREACHABLE:
-            pass  # they expire
+        with self._asking:  # what the thread asks for has been answered, and it asks for nothing more
+            with self._lock:
+                held = [] if self.alone else [name for name, scope in self._scopes.items() if scope.held]
+            try:
+                for name in held:
+                    shared.take_slots(self._store(), name, self._server, 0, 0, 1, _LASTS_S)
+            except _UNREACHABLE:
+                pass  # they expire
