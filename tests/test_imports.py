@@ -30,6 +30,7 @@ LAYERS: tuple[tuple[str, ...], ...] = (
     ("web",),
     ("server", "te"),
     ("cli",),
+    ("entry",),
 )
 RANKS = {room: rank for rank, rooms in enumerate(LAYERS) for room in rooms}
 ENGINES = {room for rooms in LAYERS[1:6] for room in rooms}

@@ -4,6 +4,7 @@ import os
 import shutil
 import subprocess
 import sys
+import tomllib
 from pathlib import Path
 
 import pytest
@@ -125,3 +126,37 @@ def test_an_unknown_shell_is_an_error(capsys: pytest.CaptureFixture[str]) -> Non
 
     assert command(["powershell"]) == 2
     assert "bash|zsh|fish" in capsys.readouterr().err
+
+
+PRESS_CTRL_C = """
+import importlib, signal, sys
+module, _, function = sys.argv.pop(1).partition(":")
+loading = sys.argv.pop(1)
+class Key:
+    def __del__(self):  # where an exception is printed, and goes no further
+        signal.raise_signal(signal.SIGINT)
+class Finder:
+    def find_spec(self, name, path=None, target=None):
+        if name == loading:
+            Key()
+signal.signal(signal.SIGINT, signal.default_int_handler)
+sys.meta_path.insert(0, Finder())
+getattr(importlib.import_module(module), function)()
+"""
+
+
+@pytest.mark.parametrize(
+    ("program", "loading"),
+    [
+        ("llmc repos", "llmc_mcp.errors"),
+        ("llmc repos", "msgspec"),
+        ("te --version", "llmc_mcp.envelope.programs"),
+    ],
+)
+def test_ctrl_c_while_modules_load_shows_no_traceback(program: str, loading: str) -> None:
+    start = tomllib.loads((Path(__file__).parents[2] / "pyproject.toml").read_text())["project"]["scripts"][
+        program.split()[0]
+    ]
+    command = [sys.executable, "-c", PRESS_CTRL_C, start, loading, *program.split()[1:]]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert (done.returncode, done.stdout, done.stderr) == (130, "", "")

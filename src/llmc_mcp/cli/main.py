@@ -9,6 +9,8 @@ from .. import __version__
 from ..errors import LlmcError, UnknownTool
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from ..command_line import Command
 
 # By the groups that `llmc --help` shows: a command's name, the `module` or `module:name` that holds its declaration (a
@@ -86,8 +88,8 @@ def find(name: str) -> "Command":
     return getattr(importlib.import_module(f"..{module}", __package__), attribute or "command")
 
 
-def main() -> None:
-    """Run one command."""
+def main(loaded: "Callable[[], None]" = lambda: None) -> None:
+    """Run one command; calls `loaded` between its import and its run."""
     name, *arguments = sys.argv[1:] or ["--help"]
     if name == "help" and arguments and arguments[0] in COMMANDS:
         name, arguments = arguments[0], ["--help"]
@@ -96,7 +98,7 @@ def main() -> None:
     elif name == "--version":
         print(f"llmc {__version__}")
     elif name in COMMANDS:
-        raise SystemExit(_run(name, arguments))
+        raise SystemExit(_run(name, arguments, loaded))
     else:
         raise SystemExit(_unknown(name))
 
@@ -110,9 +112,11 @@ def _unknown(name: str) -> int:
     return 2
 
 
-def _run(name: str, arguments: list[str]) -> int:
+def _run(name: str, arguments: list[str], loaded: "Callable[[], None]") -> int:
     try:
-        return find(name)(arguments)
+        command = find(name)
+        loaded()
+        return command(arguments)
     except LlmcError as exc:
         from ..visible import visible
 
