@@ -62,7 +62,7 @@ class TopScreen(App[None]):
         self._views = self._sources.views()
         self._watched = watched_files(data_dir)
         self._seen: list[object] = []
-        self._shown = "1"
+        self._shown, self._told = "1", ""
 
     # --- showing ---------------------------------------------------------------------------------
 
@@ -106,7 +106,7 @@ class TopScreen(App[None]):
         try:
             rows = self._view.rows()
         except LlmcError as exc:
-            self._notice(exc.message)
+            self._tell("notice", visible(exc.message))
             return
         table.clear()
         for row in rows:
@@ -114,8 +114,8 @@ class TopScreen(App[None]):
         keys = [row.key for row in rows]
         if chosen in keys:
             table.move_cursor(row=keys.index(chosen), animate=False)
-        if not rows:
-            self._notice(f"no {self._view.title.lower()} yet")
+        if not rows and not self._told:  # what became of the last row is not written over by the next look
+            self._tell("notice", f"no {self._view.title.lower()} yet")
 
     def _chosen(self) -> str:
         table = self._table
@@ -127,6 +127,7 @@ class TopScreen(App[None]):
         self.query_one(f"#{where}", Static).update(Text(text, no_wrap=True))
 
     def _notice(self, text: str) -> None:
+        self._told = text
         self._tell("notice", visible(text))
 
     # --- keys ------------------------------------------------------------------------------------
