@@ -1,8 +1,9 @@
 """Fixtures: a workspace, a server on it, and a data directory of the tests' own."""
 
+import gc
 import os
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Generator, Iterator
 from pathlib import Path
 
 import pytest
@@ -35,6 +36,17 @@ def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
             unlocked[next(remedy, f"install {reason.removeprefix('needs ')}")] += 1
     for remedy, count in unlocked.most_common():
         terminalreporter.write_line(f"{count} tests were skipped; to run them: {remedy}")
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_collection() -> Generator[None, object, object]:
+    """Make no garbage collection of what is imported and collected here: nearly all of it stays to the end."""
+    gc.disable()
+    try:
+        return (yield)
+    finally:
+        gc.freeze()
+        gc.enable()
 
 
 @pytest.fixture(scope="session", autouse=True)

@@ -14,6 +14,7 @@ from llmc_mcp.store.sqlite import SqliteStore
 
 from .support import forked
 from .support.client import Client
+from .support.talk import eventually
 from .support.workspace import Workspace
 
 pytestmark = pytest.mark.usefixtures("sqlite_store")
@@ -24,7 +25,8 @@ def fill(folder: Path, *rows: tuple[str, str, float]) -> SqliteStore:
     recorder = Recorder(lambda: store)
     for tool, status, ms in rows:
         recorder.record(Usage(time.time(), "mcp", tool, status, ms, "path=a", 6, 9, "p", "s", "a", "m", "c", 1, 2, 3))
-    recorder.close()
+    recorder.close()  # which waits for a moment only
+    assert eventually(lambda: store.query("SELECT count(*) FROM calls") == [(len(rows),)])
     return store
 
 

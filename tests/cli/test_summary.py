@@ -17,7 +17,7 @@ from llmc_mcp.review.summary import stretches
 from llmc_mcp.store.sessions import SessionCall
 
 from ..support.client import Client
-from ..support.forked import LLMC_RUN, ForkedServer, llmc
+from ..support.forked import LLMC, ForkedServer, llmc
 from ..support.workspace import Workspace
 
 TOKEN = "test-token-0123456789abcdef"
@@ -98,7 +98,7 @@ class Run:
     def __init__(self, root: Path, data: Path, *, terminal: bool, env: dict[str, str] | None = None) -> None:
         self._reader, writer = pty.openpty() if terminal else os.pipe()
         self.process = ForkedServer(
-            LLMC_RUN,
+            LLMC,
             ["run", "--port", "0"],
             cwd=root,
             env={**os.environ, "LLMC_DATA_DIR": str(data), "LLMC_MCP_TOKEN": TOKEN, **(env or {})},

@@ -14,7 +14,7 @@ import pytest
 
 from llmc_mcp.cli.install.clients import server_command
 
-from ..support.forked import LLMC_RUN, ForkedServer
+from ..support.forked import LLMC, ForkedServer
 from ..support.machine import Machine
 from ..support.model import ScriptedModel, served
 from ..support.workspace import require
@@ -219,7 +219,7 @@ def test_the_inspector_starts_the_server_from_a_clients_own_file(machine: Machin
 def announced(machine: Machine) -> Iterator[str]:
     """What `llmc run` prints, while it serves."""
     started = ForkedServer(
-        LLMC_RUN,
+        LLMC,
         ["run", "--port", "0"],
         cwd=machine.repo,
         env=environment(machine),

@@ -36,7 +36,7 @@ from ..support.asking import (
 from ..support.client import PATIENCE, Client
 from ..support.forked import llmc
 from ..support.gates import gate_on
-from ..support.http_server import OPEN_HANDED, HttpServer
+from ..support.http_server import NO_TLS, OPEN_HANDED, HttpServer
 from ..support.talk import eventually
 from ..support.workspace import Workspace
 
@@ -323,7 +323,7 @@ def test_the_official_client_asks_its_user(workspace: Workspace, kind: str, era:
 
     async def over_http(served: HttpServer) -> None:
         headers = {"Authorization": f"Bearer {served.token}"}
-        async with httpx.AsyncClient(headers=headers, timeout=PATIENCE, trust_env=False) as http:
+        async with httpx.AsyncClient(headers=headers, timeout=PATIENCE, trust_env=False, verify=NO_TLS) as http:
             await converse(streamable_http_client(f"{served.url}/mcp", http_client=http))
 
     if kind == "http":

@@ -25,6 +25,7 @@ from ..support.client import PATIENCE, Client, Reply
 from ..support.gates import gate_on
 from ..support.hung_mount import CONTENT, HangingMount, can_mount, hanging_mount
 from ..support.processes import processes_below
+from ..support.signals import obeying_hang_ups
 from ..support.workspace import Workspace, require
 
 COMMAND = [sys.executable, "-m", "llmc_mcp.server", "--log-level", "error", "--root"]
@@ -123,7 +124,9 @@ def test_at_the_end_of_input_a_command_goes_on_while_somebody_reads(workspace: W
 
 
 def test_a_hang_up_drains_the_server_as_other_signals_do(workspace: Workspace, sleeper: str) -> None:
-    with Client("--root", str(workspace.root)) as client:
+    with obeying_hang_ups():
+        started = Client("--root", str(workspace.root))
+    with started as client:
         client.start_call("run_cmd", {"command": sleeper, "timeout": 900})
         watch = command_of(client.process, workspace)
         client.process.send_signal(signal.SIGHUP)

@@ -13,6 +13,7 @@ import sys
 import tempfile
 import textwrap
 from collections.abc import Sequence
+from functools import cache
 from pathlib import Path
 from types import TracebackType
 from typing import Any
@@ -55,17 +56,22 @@ def require_combination(level: str, who: str) -> None:
     if who == "root":
         require(os.getuid() == 0, "a test run as root")
     if who == "user" and os.getuid() == 0:
-        readable = subprocess.run(
-            [SYSTEM_PYTHON, "-c", "import msgspec, llmc_mcp"],
-            env={"PYTHONPATH": _python_path()},
-            user=NOBODY,
-            group=NOBODY,
-            extra_groups=[],
-            cwd="/",
-            capture_output=True,
-            check=False,
-        )
-        require(readable.returncode == 0, "a system Python that an ordinary user can run this project with")
+        require(_nobody_runs_it(), "a system Python that an ordinary user can run this project with")
+
+
+@cache
+def _nobody_runs_it() -> bool:
+    readable = subprocess.run(
+        [SYSTEM_PYTHON, "-c", "import msgspec, llmc_mcp"],
+        env={"PYTHONPATH": _python_path()},
+        user=NOBODY,
+        group=NOBODY,
+        extra_groups=[],
+        cwd="/",
+        capture_output=True,
+        check=False,
+    )
+    return readable.returncode == 0
 
 
 def _python_path() -> str:

@@ -59,9 +59,10 @@ def expressions() -> tuple[list[Expression], list[Built]]:
     written: list[Expression] = []
     built: list[Built] = []
     for path in sorted(SOURCE.rglob("*.py")):
-        name, tree = str(path.relative_to(SOURCE)), ast.parse(path.read_text())
-        names = {node.value: node.targets[0] for node in ast.walk(tree) if isinstance(node, ast.Assign)}
-        for node in ast.walk(tree):
+        name, nodes = str(path.relative_to(SOURCE)), list(ast.walk(ast.parse(path.read_text())))
+        names = {node.value: node.targets[0] for node in nodes if isinstance(node, ast.Assign)}
+        methods = [node for node in nodes if isinstance(node, ast.Attribute) and node.attr in _FUNCTIONS]
+        for node in nodes:
             if not (isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute) and node.args):
                 continue
             if not (isinstance(node.func.value, ast.Name) and node.func.value.id == "re"):
@@ -70,16 +71,15 @@ def expressions() -> tuple[list[Expression], list[Built]]:
                 continue
             first = node.args[0]
             if isinstance(first, ast.Constant) and isinstance(first.value, str | bytes):
-                uses = _uses(tree, names.get(node)) if node.func.attr == "compile" else {node.func.attr}
+                uses = _uses(methods, names.get(node)) if node.func.attr == "compile" else {node.func.attr}
                 written.append(Expression(f"{name}:{node.lineno}", first.value, _flags(node), frozenset(uses)))
             else:
                 built.append(Built(name, ast.unparse(first)))
     return written, built
 
 
-def _uses(tree: ast.Module, name: ast.expr | None) -> set[str]:
+def _uses(methods: list[ast.Attribute], name: ast.expr | None) -> set[str]:
     """How a module uses a compiled expression: by its name, or as it uses those that it hands around."""
-    methods = [node for node in ast.walk(tree) if isinstance(node, ast.Attribute) and node.attr in _FUNCTIONS]
     named = {node.attr for node in methods if name and ast.unparse(node.value) == ast.unparse(name)}
     handed = {node.attr for node in methods if not isinstance(node.value, ast.Name)}
     return named or handed or {"match", "search"}

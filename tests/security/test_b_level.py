@@ -140,7 +140,7 @@ def make(workspace: Workspace, tmp_path: Path) -> Iterator[Make]:
 
 def test_b26_when_the_level_that_held_fails_nothing_weaker_is_taken(make: Make, wrapper: Wrapper) -> None:
     box = make()
-    assert box.level().name == "workspace"
+    assert box.level().name == "workspace", box.report()
     wrapper.runs("echo 'bwrap: No permissions' >&2; exit 1")
     for _ in range(2):
         with pytest.raises(FeatureUnavailable, match="takes nothing weaker"):

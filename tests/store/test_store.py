@@ -21,30 +21,46 @@ from ..support.workspace import Workspace
 
 pytestmark = pytest.mark.usefixtures("sqlite_store")
 
-_WRITER = """
-import sys, time
+# Processes that have nothing in common but the store, as many at once as a machine runs in reasonable time.
+_WRITERS = """
+import os, sys, threading, time
 from llmc_mcp.store.sqlite import SqliteStore
 from llmc_mcp.gate.usage import Recorder, Usage
-folder, name = sys.argv[1:]
-recorder = Recorder(lambda: SqliteStore(folder))
-for number in range(5):
-    recorder.record(Usage(time.time(), "te", name, "ok", 1.0, str(number), 0, 0, "uid:0", "s", "a", "m"))
-recorder.close()
-sys.exit(recorder.dropped)
+
+def write(name):
+    recorder = Recorder(lambda: SqliteStore(sys.argv[1]))
+    for number in range(5):
+        recorder.record(Usage(time.time(), "te", name, "ok", 1.0, str(number), 0, 0, "uid:0", "s", "a", "m"))
+    recorder.close()
+    for thread in threading.enumerate():  # close() waits for a moment only
+        if thread is not threading.main_thread():
+            thread.join()
+    return recorder.dropped
+
+def start(number):
+    pid = os.fork()
+    if pid == 0:
+        code = 1
+        try:
+            code = write(f"writer-{number}")
+        finally:
+            os._exit(code)
+    return pid
+
+failed = 0
+for first in range(0, int(sys.argv[2]), 40):
+    failed += sum(os.waitpid(pid, 0)[1] != 0 for pid in [start(first + number) for number in range(40)])
+sys.exit(failed)
 """
 
 
+def write_at_once(writers: int, folder: Path) -> None:
+    subprocess.run([sys.executable, "-c", _WRITERS, str(folder), str(writers)], check=True)
+
+
 def test_two_hundred_writers_at_once_lose_no_row(tmp_path: Path) -> None:
-    running: list[subprocess.Popen[bytes]] = []
-    failed: list[int] = []
-    for number in range(200):
-        running.append(subprocess.Popen([sys.executable, "-c", _WRITER, str(tmp_path), f"writer-{number}"]))
-        if len(running) == 40:  # as many at once as the machine starts in reasonable time
-            failed += [process.wait() for process in running]
-            running.clear()
-    failed += [process.wait() for process in running]
+    write_at_once(200, tmp_path)
     rows = SqliteStore(str(tmp_path)).query("SELECT tool, count(*) FROM calls GROUP BY tool")
-    assert not any(failed)
     assert len(rows) == 200
     assert {count for _, count in rows} == {5}
 
@@ -168,8 +184,7 @@ def test_an_upgrade_that_fails_half_way_leaves_the_old_database(
 
 def test_forty_processes_upgrade_a_store_at_once_and_one_does_it(tmp_path: Path) -> None:
     _made_by_version(tmp_path, 1)
-    running = [subprocess.Popen([sys.executable, "-c", _WRITER, str(tmp_path), f"w{number}"]) for number in range(40)]
-    assert [process.wait() for process in running] == [0] * 40
+    write_at_once(40, tmp_path)
     assert SqliteStore(str(tmp_path)).query("SELECT count(*) FROM calls") == [(201,)]
 
 

@@ -8,6 +8,7 @@ call and every statement of the store has its turn, and a seed repeats a run exa
 that follows a change on a disk. ELSEWHERE is a folder on another file system than FOLDER.
 """
 
+import gc
 import json
 import os
 import random
@@ -226,6 +227,18 @@ def _now(roots: Sequence[Path]) -> dict[str, str]:
     }
 
 
+def warm_up(folder: Path) -> None:
+    """Load and compile here, once, what every process that is forked from this one would."""
+    (folder / "warm" / "root").mkdir(parents=True)
+    app = _app(folder / "warm" / "data", [folder / "warm" / "root"])
+    app.reader  # noqa: B018 - opens the store
+    for rule in (app.files.is_secret, app.files.is_protected):
+        rule("x")
+    app.close()
+    shutil.rmtree(folder / "warm")
+    gc.freeze()  # or a collection there would copy every page that they share
+
+
 def fork(body: Callable[[], None]) -> int:
     pid = os.fork()
     if pid == 0:
@@ -370,6 +383,7 @@ def crash_between(folder: Path, elsewhere: Path, wanted: Sequence[str]) -> None:
 def main() -> None:
     """Crash at random points, or between two file systems at every one."""
     folder = Path(sys.argv[1]).resolve()
+    warm_up(folder)
     if sys.argv[2].isdigit():
         crash_at_random(folder, int(sys.argv[2]), int(sys.argv[3]) if len(sys.argv) > 3 else 0)
     else:

@@ -7,6 +7,7 @@ of the start itself run the command instead.
 """
 
 import atexit
+import gc
 import importlib
 import io
 import marshal
@@ -28,7 +29,7 @@ import llmc_mcp
 
 
 class Program(NamedTuple):
-    """One of ours: the words after `python`, the module whose `main` they run, and whether it serves over HTTP."""
+    """One of ours: the words after `python`, the module whose `main` they run, and whether it is or has the web."""
 
     words: tuple[str, ...]
     module: str
@@ -39,15 +40,15 @@ _SERVER = ("-m", "llmc_mcp.server")
 _LLMC = ("-c", "from llmc_mcp.cli.main import main; main()")
 STDIO = Program(_SERVER, "llmc_mcp.server")
 HTTP = Program(_SERVER, "llmc_mcp.server", web=True)
-LLMC = Program(_LLMC, "llmc_mcp.cli.main")
-LLMC_RUN = Program(_LLMC, "llmc_mcp.cli.main", web=True)
+LLMC = Program(_LLMC, "llmc_mcp.cli.main", web=True)
 TE = Program(("-c", "from llmc_mcp.te.main import main; main()"), "llmc_mcp.te.main")
 
 _NUMBER = struct.Struct("!i")
 # Variables that count when a process starts, and not later.
 _READ_AT_START = ("PYTHON", "LD_", "LC_", "LANG", "TZ")
 _SCREEN = "llmc_mcp.cli.top"  # what it imports costs more than all the others
-_WEB = "llmc_mcp.web"
+_WEB = ("llmc_mcp.web", "llmc_mcp.cli")  # ten times as much as a server over stdio needs
+_LATE = ("anyio._backends._asyncio", "encodings.idna", "pydantic.v1", "tomlkit", "uvicorn.lifespan.on")  # at first use
 _ENGINES = ("llmc_mcp.rag.build", "llmc_mcp.rag.parse", "llmc_mcp.rag.store")  # a server has only what it needs of them
 
 _lock = threading.Lock()
@@ -194,6 +195,12 @@ class _Template:
             )
         self.pid = self._process.pid
         self._lock = threading.Lock()
+        atexit.register(self._end)
+
+    def _end(self) -> None:
+        self._channel.close()
+        self._process.terminate()  # a fork of ours may have the channel open, too
+        self._process.wait()
 
     def start(self, request: StartRequest, fds: list[int]) -> int:
         """Have a program started; returns its pid."""
@@ -218,10 +225,20 @@ class _Template:
 
 
 def _load(web: bool) -> None:
-    """Import every module of the package, also those that wait for their first use."""
+    """Import every module that a program may need, also those that wait for their first use.
+
+    What was imported stays, and no collection looks at it again: it would touch, and so copy, every page that a fork
+    shares with the template. A server over HTTP makes one when it starts.
+    """
+    gc.disable()
     for found in pkgutil.walk_packages(llmc_mcp.__path__, "llmc_mcp."):
         if not found.name.startswith((_SCREEN, *_ENGINES)) and (web or not found.name.startswith(_WEB)):
             importlib.import_module(found.name)
+    for name in _LATE if web else ():
+        importlib.import_module(name)
+    gc.collect()
+    gc.freeze()
+    gc.enable()
     if len(os.listdir("/proc/self/task")) > 1:
         raise RuntimeError("a process with threads is no template")
 
@@ -257,6 +274,7 @@ def _become(request: StartRequest, fds: list[int]) -> NoReturn:
         sys.argv[:] = [str(sys.modules[request.module].__file__) if request.by_module else "-c", *request.arguments]
         sys.path[0] = request.cwd if request.by_module else ""
         signal.signal(signal.SIGINT, signal.default_int_handler)
+        signal.signal(signal.SIGHUP, signal.SIG_DFL)  # the template may have been started by nohup
         for number in request.ignored:
             signal.signal(number, signal.SIG_IGN)
         code = _exit_code_of(sys.modules[request.module].main)

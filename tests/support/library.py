@@ -14,6 +14,8 @@ from llmc_mcp.rag.query.search import CodeQuery, CodeSearch, QueryCaller, Scope,
 from llmc_mcp.session import Session
 
 from .client import PATIENCE
+from .processes import parent_of, processes_with
+from .talk import alive
 
 
 def never() -> None:
@@ -83,3 +85,15 @@ def library_on(root: Path, data: Path, config: Config | None = None) -> Generato
         yield Library(app, root)
     finally:
         app.close()
+
+
+def keepers(root: Path) -> list[int]:
+    """The processes that keep the index of a root, without the parsers that they have forked."""
+    found: set[int] = set()
+    for pid in processes_with("rag.build.keeper import"):
+        try:
+            if os.path.samefile(f"/proc/{pid}/cwd", root) and alive(pid):
+                found.add(pid)
+        except OSError:
+            continue
+    return sorted(pid for pid in found if parent_of(pid) not in found)

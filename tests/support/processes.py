@@ -34,3 +34,11 @@ def processes_with(word: str) -> list[int]:
             if word.encode() in file.read() and int(name) != os.getpid():
                 found.append(int(name))
     return found
+
+
+def parent_of(pid: int) -> int:
+    """The parent of a process; 0 when it has ended."""
+    try:
+        return int(Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[1])
+    except OSError:
+        return 0

@@ -1,11 +1,24 @@
 """Processes that react to signals the same way wherever the tests run."""
 
 import signal
+from collections.abc import Generator
+from contextlib import contextmanager
 
 
 def obey_interrupts() -> None:
-    """A `preexec_fn` that resets SIGINT: background jobs ignore it, and their children inherit that."""
+    """A `preexec_fn` that resets SIGINT and SIGHUP: background jobs ignore one, what nohup starts the other."""
     signal.signal(signal.SIGINT, signal.SIG_DFL)
+    signal.signal(signal.SIGHUP, signal.SIG_DFL)
+
+
+@contextmanager
+def obeying_hang_ups() -> Generator[None]:
+    """Programs that are started meanwhile obey SIGHUP, also where nohup started the tests."""
+    before = signal.signal(signal.SIGHUP, signal.SIG_DFL)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGHUP, before)
 
 
 # A program that prints `ready`, waits for the signal that its argument names, prints `got` and exits with 7. The signal

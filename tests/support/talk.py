@@ -93,12 +93,13 @@ def talk_on(root: Path, config: Config | None = None, *, level: str = "auto") ->
 
 
 def eventually(true: Callable[[], bool]) -> bool:
-    """Whether a condition becomes true within PATIENCE seconds."""
-    until = time.monotonic() + PATIENCE
+    """Whether a condition becomes true within PATIENCE seconds; looked at less often the longer it takes."""
+    until, pause = time.monotonic() + PATIENCE, 0.005
     while not true():
         if time.monotonic() > until:
             return False
-        time.sleep(0.01)
+        time.sleep(pause)
+        pause = min(1.2 * pause, 0.05)
     return True
 
 

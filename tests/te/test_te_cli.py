@@ -133,10 +133,12 @@ def test_what_a_command_leaves_running_goes_on_printing_and_does_not_hold_te_up(
     process.stdout.close()
 
 
-@pytest.mark.parametrize("command", ["yes", "grep -r x /usr/include /usr/share", "find /usr/share"])
+@pytest.mark.parametrize("command", ["yes", "grep -r x .", "find /usr/share"])
 def test_a_reader_who_leaves_ends_it_quietly(te: Te, command: str) -> None:
+    for number in range(20):
+        te.file(f"folder/{number}.txt", "a line with an x in it\n" * 20_000)
     script = f"{sys.executable} -c 'from llmc_mcp.te.main import main; main()' {command} | head -n 2"
-    done = subprocess.run(["bash", "-c", script], env=te.env, capture_output=True, check=False)
+    done = subprocess.run(["bash", "-c", script], env=te.env, cwd=te.folder, capture_output=True, check=False)
     assert done.stdout.count(b"\n") == 2
     assert b"Traceback" not in done.stderr
 

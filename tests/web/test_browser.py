@@ -11,7 +11,7 @@ import pytest
 
 from ..support.browser import Browser
 from ..support.client import PATIENCE
-from ..support.forked import LLMC_RUN, ForkedServer
+from ..support.forked import LLMC, ForkedServer
 from ..support.workspace import Workspace
 
 
@@ -22,7 +22,7 @@ class Printed:
         environment = {**os.environ, "LLMC_DATA_DIR": str(data)}
         environment.pop("LLMC_MCP_TOKEN", None)
         self.process = ForkedServer(
-            LLMC_RUN,
+            LLMC,
             ["run", "--port", "0", "--root", str(root)],
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,

@@ -19,9 +19,10 @@ import pytest
 from llmc_mcp.gate.rate_limit import Bucket
 
 from ..support.client import PATIENCE, exit_code
-from ..support.forked import LLMC_RUN, ForkedServer
+from ..support.forked import LLMC, ForkedServer
 from ..support.http_server import OPEN_HANDED, TOKEN, UNHURRIED, HttpServer, endless
 from ..support.processes import processes_with
+from ..support.signals import obeying_hang_ups
 from ..support.talk import eventually
 from ..support.workspace import Workspace
 
@@ -284,17 +285,17 @@ def test_a_server_that_stops_refuses_new_calls_and_waits_for_those_under_way(wor
 def test_a_hangup_reloads_limits_and_stops_nothing(workspace: Workspace, tmp_path: Path) -> None:
     settings = tmp_path / "settings.toml"
     settings.write_text("[mcp.limits]\nrate_limit_burst = 1000\n")
-    with HttpServer(workspace.root, "--config", str(settings), "--log-level", "info") as server:
+    with obeying_hang_ups():
+        started = HttpServer(workspace.root, "--config", str(settings), "--log-level", "info")
+    with started as server:
         assert server.tool("stat", path=".").status_code == 200
         settings.write_text("[mcp.limits]\nrate_limit_burst = 1\nrate_limit_rps = 0.001\n")
         server.process.send_signal(signal.SIGHUP)
-        while '"event":"reload"' not in server.log:
-            pass
+        assert eventually(lambda: '"event":"reload"' in server.log)
         assert [server.tool("stat", path=".").status_code for _ in range(2)] == [200, 429]
         settings.write_text("[mcp.limits]\nrate_limit_burst = 0\n")
         server.process.send_signal(signal.SIGHUP)
-        while "refused" not in server.log:
-            pass
+        assert eventually(lambda: "refused" in server.log)
         assert server.tool("stat", path=".").status_code == 429
         assert server.stop() == 0
 
@@ -358,7 +359,7 @@ def test_nothing_is_listening_where_something_listens(workspace: Workspace) -> N
 def test_llmc_run_prints_what_a_client_needs(workspace: Workspace, tmp_path: Path) -> None:
     env = {**os.environ, "LLMC_DATA_DIR": str(tmp_path)}
     words = ["run", "--port", "0"]
-    process = ForkedServer(LLMC_RUN, words, env=env, cwd=workspace.root, stdout=subprocess.PIPE, text=True)
+    process = ForkedServer(LLMC, words, env=env, cwd=workspace.root, stdout=subprocess.PIPE, text=True)
     assert process.stdout
     lines: list[str] = []
     while "^C ends it." not in (line := process.stdout.readline()):

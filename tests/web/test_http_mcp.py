@@ -16,7 +16,7 @@ from mcp_types import TextContent
 
 from ..integration.test_inspector import LAUNCHER, node
 from ..support.client import PATIENCE
-from ..support.http_server import OPEN_HANDED, UNHURRIED, HttpServer, endless
+from ..support.http_server import NO_TLS, OPEN_HANDED, UNHURRIED, HttpServer, endless
 from ..support.workspace import Workspace, require
 
 ERAS = ("legacy", "2026-07-28")
@@ -41,7 +41,7 @@ def served(workspace: Workspace) -> Iterator[HttpServer]:
 @asynccontextmanager
 async def connected(served: HttpServer, era: str) -> AsyncGenerator[SdkClient]:
     headers = {"Authorization": f"Bearer {served.token}"}
-    async with httpx.AsyncClient(headers=headers, timeout=PATIENCE, trust_env=False) as http:
+    async with httpx.AsyncClient(headers=headers, timeout=PATIENCE, trust_env=False, verify=NO_TLS) as http:
         transport = streamable_http_client(f"{served.url}/mcp", http_client=http)
         async with SdkClient(transport, mode=era) as client:
             yield client

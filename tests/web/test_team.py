@@ -24,6 +24,7 @@ from llmc_mcp.web.auth import Principal, Tokens, issue, rotate_owner
 from ..support.client import PATIENCE
 from ..support.http_server import TOKEN, UNHURRIED, HttpServer, endless
 from ..support.postgres import Cluster
+from ..support.signals import obeying_hang_ups
 from ..support.talk import eventually
 from ..support.workspace import Workspace
 
@@ -54,7 +55,8 @@ def team(postgres: Cluster, tmp_path_factory: pytest.TempPathFactory) -> Iterato
     def server(name: str) -> HttpServer:
         data = str(tmp_path_factory.mktemp(name))
         environment = {"LLMC_DATA_DIR": data, "LLMC_MCP_STORE_URL": url}
-        return HttpServer(made.root, *UNHURRIED, *settings, "--log-level", "info", env=environment)
+        with obeying_hang_ups():
+            return HttpServer(made.root, *UNHURRIED, *settings, "--log-level", "info", env=environment)
 
     with server("one") as one, server("two") as two:
         store = PostgresStore(url, str(tmp_path_factory.mktemp("store")))
