@@ -161,12 +161,14 @@ $(RUN): requirements/run.lock pyproject.toml | $(BIN)/pip
 	@echo "make: installing requirements/run.lock into $(VENV)" >&2
 	@$(BIN)/python -m scripts.set_up requirements/run.lock
 	@$(PIP) install --no-deps --no-build-isolation -e .
+	@$(BIN)/python -m compileall -q -j 0 src
 	@touch $@
 
 $(DEV): requirements/dev.lock pyproject.toml | $(BIN)/pip
 	@echo "make: installing requirements/dev.lock into $(VENV)" >&2
 	@$(BIN)/python -m scripts.set_up requirements/dev.lock
 	@$(PIP) install --no-deps --no-build-isolation -e .
+	@$(BIN)/python -m compileall -q -j 0 src
 	@touch $@ $(RUN)
 
 # npm and Node come from the nodejs wheel too, so that every machine measures with the same ones;
