@@ -4,6 +4,7 @@ import os
 import random
 import subprocess
 import sys
+import tracemalloc
 from pathlib import Path
 
 import pytest
@@ -511,6 +512,18 @@ def test_a_hostile_file_costs_a_bounded_time_and_has_no_definitions(monkeypatch:
     assert not syntax("java", b"a<" * 100_000).complete
     rubble = look("a.js", b"[{\n" * 60_000)
     assert (rubble.definitions, rubble.broken_line) == ([], 0)
+
+
+def test_texts_that_were_parsed_are_not_kept_in_memory() -> None:
+    source = b"def f(value):\n    return value + 1\n\n" * 3_000
+    look("a.py", source, with_references=False)
+    tracemalloc.start()
+    try:
+        for _ in range(5):
+            look("a.py", source, with_references=False)
+        assert tracemalloc.get_traced_memory()[0] < 3 * len(source)
+    finally:
+        tracemalloc.stop()
 
 
 def test_bom_crlf_and_other_encodings_keep_their_lines() -> None:

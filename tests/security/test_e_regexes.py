@@ -37,8 +37,8 @@ BUILT = {
     ("rag/query/bootload.py", "f'^{name}\\\\s*:'"),  # three fixed words
     ("rag/query/globs.py", "fnmatch.translate(part)"),  # a glob of at most 500 characters, name by name
     ("rag/query/questions.py", "f'(?<![\\\\w$]){re.escape(symbol.name)}(?![\\\\w$])'"),  # a literal
-    ("rag/parse/scan.py", "chain + '|([(\\\\[{])|([)\\\\]}])'"),  # from tables of the module
-    ("rag/parse/scan.py", "separator"),
+    ("rag/parse/scan.py", "token"),  # from tables of the module
+    ("rag/parse/scan.py", "'\\\\s*' + dot"),
     ("rag/parse/detect.py", "language.shebang.encode()"),
     ("files/listing.py", "fnmatch.translate(f'*/{text}').encode()"),  # a glob of at most 500 characters
     ("files/listing.py", "fnmatch.translate(text).encode()"),

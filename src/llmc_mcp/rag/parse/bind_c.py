@@ -1,6 +1,7 @@
 """C and C++: includes, bases, members, variables and their types."""
 
 import re
+from functools import lru_cache
 
 from tree_sitter import Node
 
@@ -85,6 +86,10 @@ def _value(node: Node | None, facts: SyntaxFacts) -> Value:
 
 def _typed(written: str) -> Value:
     """A value of a type; a container is known by what it holds."""
+    return _often_typed(written) if len(written) <= LONGEST_TYPE else _once_typed(written)
+
+
+def _once_typed(written: str) -> Value:
     held = _CONTAINER.match(written)
     if _TEMPLATE_MEMBER.search(written):  # an iterator
         return UNKNOWN
@@ -96,6 +101,9 @@ def _typed(written: str) -> Value:
     held_type = type_name(arguments[place]) if len(arguments) > place and "<" not in arguments[place] else ""
     is_known = held_type and held_type not in BUILT_IN
     return ExpressionValue(f"{_A_TYPE}{held_type}.{ELEMENTS}" if is_known else "std.vector()")
+
+
+_often_typed = lru_cache(maxsize=4_000)(_once_typed)  # most declarations of a project have one of a few types
 
 
 def _arguments(written: str) -> list[str]:

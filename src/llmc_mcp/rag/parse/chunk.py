@@ -164,8 +164,4 @@ class _Text:
 
 def _indents(source: bytes) -> list[int]:
     """The indentation of each line, -1 for a blank one."""
-    indents: list[int] = []
-    for line in source.split(b"\n"):
-        stripped = line.lstrip()
-        indents.append(len(line) - len(stripped) if stripped else -1)
-    return indents
+    return [len(line) - len(bare) if (bare := line.lstrip()) else -1 for line in source.split(b"\n")]

@@ -1,19 +1,15 @@
 """Delta encoding of columns of rising numbers: small numbers are short."""
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
+from itertools import accumulate, chain
+from operator import sub
 
 
-def steps(values: Iterable[int]) -> Iterator[int]:
+def steps(values: Sequence[int]) -> list[int]:
     """Each value as the difference to the one before."""
-    last = 0
-    for value in values:
-        yield value - last
-        last = value
+    return [*map(sub, values, chain((0,), values))]
 
 
 def sums(steps: Iterable[int]) -> Iterator[int]:
     """The values again."""
-    total = 0
-    for step in steps:
-        total += step
-        yield total
+    return accumulate(steps)

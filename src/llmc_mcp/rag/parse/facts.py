@@ -2,6 +2,7 @@
 
 import re
 from collections.abc import Iterable
+from functools import lru_cache
 
 from tree_sitter import Node
 
@@ -73,8 +74,11 @@ def typed(written: str) -> Value:
 
 def type_name(written: str) -> str:
     """The dotted name of a type, without wrappers and modifiers; empty if there is none."""
-    if len(written) > LONGEST_TYPE:
-        return ""
+    return _type_name(written) if len(written) <= LONGEST_TYPE else ""
+
+
+@lru_cache(maxsize=4_000)  # of types that few files do without
+def _type_name(written: str) -> str:
     name = _NOISE.sub("", _SEPARATOR.sub(".", written.strip().lstrip(":")))
     while inner := _WRAPPER.match(name):
         name = inner[1]

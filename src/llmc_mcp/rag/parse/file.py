@@ -33,7 +33,7 @@ def look(path: str, source: bytes, *, with_references: bool = True) -> ParsedFil
         if parsed.complete and _depth(found) <= _DEEPEST:
             if with_references:
                 said = find(parsed, found)
-                references, imports = packed(*said), imported(path, language, said[0])
+                references, imports = packed(said.references, said.bindings), imported(path, language, said.imports)
             else:
                 imports = imported(path, language, find_imports(parsed, found))
     elif with_references and (bindings := manifest(path, source)):

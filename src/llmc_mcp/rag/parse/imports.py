@@ -11,19 +11,18 @@ from functools import lru_cache
 
 from . import words
 from .languages import traits_of
-from .types import Reference
 
 _MOST = 400  # imports of one file
 _HERE = ("./", "../")
 
 
-def imported(path: str, language: str, references: Iterable[Reference]) -> list[int]:
-    """The hashes of everything that a file imports."""
+def imported(path: str, language: str, imports: Iterable[tuple[str, str]]) -> list[int]:
+    """The hashes of everything that a file imports, given as names and paths of their sources."""
     kind, folder = traits_of(language).imports, posixpath.dirname(path)
     found: dict[str, None] = {}
-    for one in references:
-        if one.kind == "import" and one.receiver.startswith("<"):
-            for place in _places(kind, folder, one.receiver[1:].partition(">")[0], one.name):
+    for name, source in imports:
+        if source.startswith("<"):
+            for place in _places(kind, folder, source[1:].partition(">")[0], name):
                 found[place.lower()] = None
     return [_hash(place) for place in list(found)[:_MOST]]
 

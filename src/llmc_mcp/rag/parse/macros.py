@@ -6,6 +6,7 @@ looks like a function that returns an EXPORT. What they hide is parsed at its ow
 
 import functools
 import re
+from collections.abc import Iterator
 
 from tree_sitter import Node, Parser, Query, QueryCursor
 
@@ -28,7 +29,8 @@ _ITEM = re.compile(
 # name of a class, alone on a line, before a declaration, after its parameters, after a field.
 _ATTRIBUTES = (
     re.compile(
-        rb"\b(?:class|struct|union)\s{1,20}((?:[A-Z][A-Z0-9_]{2,60}(?:\s?\([^(){};]{0,200}\))?\s{1,20}){1,4})"
+        rb"(?:class(?<!\wclass)|struct(?<!\wstruct)|union(?<!\wunion))\s{1,20}"  # `\b` first would take twice as long
+        rb"((?:[A-Z][A-Z0-9_]{2,60}(?:\s?\([^(){};]{0,200}\))?\s{1,20}){1,4})"
         rb"(?!final\b)[A-Za-z_]\w{0,200}(?:<[^<>{};]{0,200}>)?\s{0,20}(?:final\s{0,20})?(?::[^:]|\{)"
     ),
     re.compile(
@@ -50,6 +52,12 @@ _ATTRIBUTES = (
         rb"[a-z]\w{0,100}\s{1,100}([A-Z][A-Z0-9]{0,60}_[A-Z0-9_]{1,60}\([^(){};]{0,200}\))\s{0,20}(?=[;={])"
     ),
 )
+# For those that begin like most of a text, and so take long: what each of their matches ends with. Few places match.
+_ENDINGS = {
+    _ATTRIBUTES[1]: re.compile(rb"\n[^\S\n]{0,40}[A-Z][A-Z0-9]{0,60}_[A-Z0-9_]{1,60}[ \t]{0,40}(?=\n)"),
+    _ATTRIBUTES[4]: re.compile(rb"[A-Z](?<=\s[A-Z])[A-Z0-9]{0,60}_[A-Z0-9_]{1,60}\([^(){};]{0,200}\)\s{0,20}(?=[;={])"),
+}
+_LONGEST_BEGINNING = 400  # bytes of a match before such an ending; rounded up
 
 
 def unwrapped(tree: SyntaxTree) -> SyntaxTree:
@@ -63,14 +71,28 @@ def _without_attributes(tree: SyntaxTree) -> SyntaxTree:
     """The tree of a file of C or C++ without the macros that stand for attributes or nothing."""
     blanked = bytearray(tree.source)
     for pattern in _ATTRIBUTES:
-        for found in pattern.finditer(tree.source):
-            start, end = found.span(1)
+        for start, end in _places(pattern, tree.source):
             blanked[start:end] = re.sub(rb"[^\n]", b" ", tree.source[start:end])
     text = bytes(blanked)
     if text == tree.source:
         return tree
     again = syntax(tree.language, text)
     return SyntaxTree(tree.language, tree.source, again.tree, complete=True) if again.complete else tree
+
+
+def _places(pattern: re.Pattern[bytes], source: bytes) -> Iterator[tuple[int, int]]:
+    """The macros that a pattern finds."""
+    ending = _ENDINGS.get(pattern)
+    endings = list(ending.finditer(source)) if ending is not None else []
+    if ending is None or len(endings) * _LONGEST_BEGINNING > len(source):
+        yield from (found.span(1) for found in pattern.finditer(source))
+        return
+    position = 0
+    for one in endings:
+        start = max(position, one.start() - _LONGEST_BEGINNING)
+        if found := pattern.search(source, start, one.end() + 1):
+            position = found.end()
+            yield found.span(1)
 
 
 def _without_wrappers(tree: SyntaxTree) -> SyntaxTree:

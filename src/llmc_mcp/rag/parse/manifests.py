@@ -41,7 +41,7 @@ def manifest(path: str, source: bytes) -> list[Binding]:
             found = _package(_object(json.loads(text)))
         else:
             found = _tsconfig(_object(json.loads(_strict(text))))
-        said = [Binding(-1, key, value) for key, value in found if "\n" not in key + value]
+        said = [(-1, key, value) for key, value in found if "\n" not in key + value]
     except (ValueError, RecursionError):
         return []
     return said[:_MOST]

@@ -15,7 +15,7 @@ from .references import ReferenceBytes, keywords
 from .references import located as located_references
 from .symbols import DefinitionBytes
 from .symbols import located as located_definitions
-from .types import Definition, line_starts
+from .types import Definition, Reference
 
 if TYPE_CHECKING:
     from tree_sitter import Node
@@ -41,13 +41,13 @@ def find_names(query: NameQuery) -> NamePlaces:
         return msgspec.structs.replace(empty, problem=f"{query.new} is a word of the language")
     definitions, parts = located_definitions(tree)
     where = ReferenceBytes(query.old)
-    found, places = located_references(tree, definitions, where), where.places
+    references = [Reference(*row) for row in located_references(tree, definitions, where).references]
     numbers = {one: number for number, one in enumerate(query.wanted)}
     search = _Tokens(tree, query.old)
-    for one, at in zip(found.references, places, strict=True):
+    for one, at in zip(references, where.places, strict=True):
         if one in numbers:
             search.add(numbers[one], at, is_import=one.kind == "import")
-    if not numbers.keys() <= set(found.references):
+    if not numbers.keys() <= set(references):
         return msgspec.structs.replace(empty, problem="it is not as it was indexed")
     own = _own_names(tree, definitions, parts, query.old)
     return NamePlaces(
@@ -184,7 +184,7 @@ class _Tokens:
 def _clashes(tree: SyntaxTree, new: str) -> list[int]:
     """Lines on which a name is used without a receiver."""
     lines: list[int] = []
-    starts = line_starts(tree.source)
+    starts = tree.line_starts
     for match in _word(new.encode()).finditer(tree.source):
         node = tree.root.descendant_for_byte_range(match.start(), match.end())
         if node is None or any(word in node.type for word in _NO_CODE) or len(lines) == _MOST_CLASHES:
@@ -211,7 +211,7 @@ def outline_of(query: OutlineQuery) -> Outline:
     if not tree.complete:
         return Outline([], [], complete=False)
     tree = unwrapped(tree)
-    starts = line_starts(query.text)
+    starts = tree.line_starts
     found = [
         OutlinedDefinition(
             one.name,

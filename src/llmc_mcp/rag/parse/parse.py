@@ -10,6 +10,7 @@ import functools
 import os
 import shutil
 import tempfile
+import threading
 import time
 from collections.abc import Iterator
 from importlib.metadata import version
@@ -19,19 +20,34 @@ import semble_grammars  # pyright: ignore[reportMissingTypeStubs]
 from tree_sitter import Language, Node, Parser, Tree
 
 from ...store.data_dir import data_directory
-from .types import SyntaxProblem
+from .types import SyntaxProblem, line_starts
 
 PARSE_SECONDS = 1.0  # of this thread's processor time: real files need 0.1 to 0.5 s a megabyte
 _SLICE = 1024  # bytes per read: the parser can only be stopped when it asks for more
+_NAME = 64  # … for a query that compares the text of a node with something
 _NESTED_GENERICS = 3_000  # `a<a<a<…`: the time some grammars take is quadratic in it, and no clock stops them
 _RUBBLE = 10_000
 _CACHE = "SEMBLE_GRAMMARS_CACHE_DIR"
 
 
+class _Slices(threading.local):
+    """What the parser of a thread reads at the moment, always in the same place.
+
+    tree-sitter (0.26.0) never releases what its parser is given to read: with bytes of their own, a process would keep
+    all texts that it has ever parsed. Its queries do, and crash unless they get bytes.
+    """
+
+    def __init__(self) -> None:
+        self.buffer = bytearray()
+
+
+_slices = _Slices()
+
+
 class SyntaxTree:
     """The tree of one text, shared by all that need it, so that it is parsed once."""
 
-    __slots__ = ("complete", "language", "root", "source", "tree")
+    __slots__ = ("_line_starts", "complete", "language", "root", "source", "tree")
 
     def __init__(self, language: str, source: bytes, tree: Tree, complete: bool) -> None:
         self.language = language
@@ -39,6 +55,14 @@ class SyntaxTree:
         self.tree = tree
         self.root: Node = tree.root_node
         self.complete = complete  # False: parsing took too long, and the tree must not be used
+        self._line_starts: list[int] | None = None
+
+    @property
+    def line_starts(self) -> list[int]:
+        """The first byte of each line of the source, and one past the end of the last."""
+        if self._line_starts is None:
+            self._line_starts = line_starts(self.source)
+        return self._line_starts
 
     def text(self, node: Node) -> str:
         """The source of a node. `Node.text` is not used: it calls back for texts that are read in slices."""
@@ -50,17 +74,21 @@ def syntax(language: str, source: bytes) -> SyntaxTree:
     if source.count(b"<") - source.count(b">") > _NESTED_GENERICS:
         return SyntaxTree(language, source, Parser(grammar(language)).parse(b""), complete=False)
     started, deadline = time.monotonic(), time.thread_time() + PARSE_SECONDS
-    in_time = True
+    in_time, is_parsed, slice_ = True, False, _slices.buffer
 
-    def read(offset: int, _: object) -> bytes:
+    def read(offset: int, _: object) -> bytes | bytearray:
         nonlocal in_time
+        if is_parsed:
+            return source[offset : offset + _NAME]
         # The thread's own time costs a system call, and can't be up before that much time has passed.
         if in_time and time.monotonic() - started > PARSE_SECONDS and time.thread_time() > deadline:
             in_time = False
         # Past its time the parser sees blanks: a text that ends earlier than it once did crashes tree-sitter.
-        return source[offset : offset + _SLICE] if in_time else b" " * min(_SLICE, max(0, len(source) - offset))
+        slice_[:] = source[offset : offset + _SLICE] if in_time else b" " * min(_SLICE, max(0, len(source) - offset))
+        return slice_
 
     tree = Parser(grammar(language)).parse(read)
+    is_parsed = True
     return SyntaxTree(language, source, tree, complete=in_time and not _is_rubble(tree.root_node))
 
 

@@ -7,11 +7,12 @@ a repository can refer to a name. There is no row per name, so a changed file is
 import zlib
 from array import array
 from collections.abc import Iterable, Iterator, Sequence
+from itertools import chain
 
 import msgspec
 
 from .columns import steps, sums
-from .types import Binding, PackedReferences, Reference, ReferenceKind
+from .types import Binding, PackedReferences, Reference, ReferenceKind, ReferenceRow
 
 KINDS: tuple[ReferenceKind, ...] = ("call", "import", "inherit", "use")
 _NUMBER = {kind: number for number, kind in enumerate(KINDS)}
@@ -21,34 +22,31 @@ _Columns = tuple[str, list[int], list[int], list[int], list[int], list[int], lis
 _decoder = msgspec.msgpack.Decoder(_Columns)
 
 
-def pack(references: Sequence[Reference], bindings: Sequence[Binding]) -> bytes:
-    """Both lists as bytes; empty if there is nothing in either."""
+def packed(references: Sequence[ReferenceRow], bindings: Sequence[Binding]) -> PackedReferences:
+    """Everything that the graph stores about a file; no bytes if there is nothing in either list."""
     if not references and not bindings:
-        return b""
-    strings: dict[str, int] = {}
-
-    def number(text: str) -> int:
-        return strings.setdefault(text, len(strings))
-
-    names = [number(one.name) for one in references]
-    receivers = [number(one.receiver) for one in references]
-    kinds = [_NUMBER[one.kind] for one in references]
-    lines = list(steps(one.line for one in references))
-    insides = list(steps(one.inside for one in references))
-    owners = [one.owner for one in bindings]
-    bound = [number(one.name) for one in bindings]
-    paths = [number(one.path) for one in bindings]
-    columns = ("\n".join(strings), names, receivers, kinds, lines, insides, owners, bound, paths)
-    return zlib.compress(msgspec.msgpack.encode(columns), 6)
-
-
-def packed(references: Sequence[Reference], bindings: Sequence[Binding]) -> PackedReferences:
-    """Everything that the graph stores about a file."""
-    return PackedReferences(pack(references, bindings), hashes(references), len(references))
+        return PackedReferences()
+    names, receivers, kinds, lines, insides = zip(*references, strict=True) if references else ((),) * 5
+    owners, bound, paths = zip(*bindings, strict=True) if bindings else ((),) * 3
+    strings = {text: number for number, text in enumerate(dict.fromkeys(chain(names, receivers, bound, paths)))}
+    number = strings.__getitem__
+    columns = (
+        "\n".join(strings),
+        [*map(number, names)],
+        [*map(number, receivers)],
+        [*map(_NUMBER.__getitem__, kinds)],
+        steps(lines),
+        steps(insides),
+        owners,
+        [*map(number, bound)],
+        [*map(number, paths)],
+    )
+    record = zlib.compress(msgspec.msgpack.encode(columns), 6)
+    return PackedReferences(record, _hashes(names), len(references))
 
 
 class Record:
-    """The references and bindings of a file, as stored by `pack`."""
+    """The references and bindings of a file, as stored by `packed`."""
 
     def __init__(self, data: bytes) -> None:
         if not data:
@@ -105,14 +103,20 @@ class Record:
                 entry[1] += 1
         return ((self.reference(place), count) for place, count in seen.values())
 
+    def imports(self) -> Iterator[tuple[str, str]]:
+        """What the file imports: names, and paths of their sources."""
+        strings, wanted = self._strings, _NUMBER["import"]
+        columns = zip(self.names, self._receivers, self._kinds, strict=True)
+        return ((strings[name], strings[path]) for name, path, kind in columns if kind == wanted)
+
     def all(self) -> Iterator[Reference]:
         """Every reference, in the order of the file: imports first."""
         return map(self.reference, range(len(self.names)))
 
 
-def hashes(references: Iterable[Reference]) -> bytes:
+def _hashes(names: Iterable[str]) -> bytes:
     """The names that a file mentions, for `mentions`."""
-    return array("I", sorted({_hash(one.name) for one in references})).tobytes()
+    return array("I", sorted(set(map(_hash, set(names))))).tobytes()
 
 
 def mentions(hashed: bytes, name: str) -> bool:

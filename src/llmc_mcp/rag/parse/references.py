@@ -15,7 +15,7 @@ from .languages import traits_of
 from .parse import SyntaxTree, grammar
 from .scan import LITERAL, Mention, scan
 from .scopes import CLASSES, FUNCTIONS, PART, ClassScope, Scopes
-from .types import Binding, Definition, Reference, line_starts
+from .types import Binding, Definition, ReferenceRow
 
 _NOT_KEYWORDS = frozenset({"self", "this", "super", "cls", "base", "Self", "crate", "print", "exec", "match", "case"})
 _MEMBER = re.compile(r"<(?:[\w$]+\.)*([\w$]+)>\.\1")  # a class that an import names
@@ -25,8 +25,12 @@ _MOST = 40_000  # references of one file; more means generated code
 class FileReferences(NamedTuple):
     """What `find` makes of a file."""
 
-    references: list[Reference]
+    references: list[ReferenceRow]
     bindings: list[Binding]
+    imports: list[tuple[str, str]]  # name and path of its source; they are among the references as well
+
+
+_NOTHING = FileReferences([], [], [])
 
 
 class LanguageReader(NamedTuple):
@@ -136,28 +140,28 @@ class ReferenceBytes:
     """Where references are, for an edit that replaces a name."""
 
     def __init__(self, name: str = "") -> None:
-        self._name = name
+        self.name = name
         self.places: list[int] = []  # of each reference the byte of its name or, of an import, one of the statement
         self.unsettled: list[int] = []  # where the name stands for an import among other things: no reference
 
-    def skip(self, name: str, inside: int, at: int, scopes: Scopes) -> None:
-        """Take note of a name that is no reference."""
-        if name == self._name and "<" in str(scopes.meaning(name, inside, at)):
+    def skip(self, inside: int, at: int, scopes: Scopes) -> None:
+        """Take note of a mention of the name that is no reference."""
+        if "<" in str(scopes.meaning(self.name, inside, at)):
             self.unsettled.append(at)
 
 
 def located(syntax: SyntaxTree, definitions: list[Definition], where: ReferenceBytes) -> FileReferences:
     """The same, and where it is in the text."""
     if not syntax.complete or not traits_of(syntax.language).is_code:
-        return FileReferences([], [])
+        return _NOTHING
     try:
         return _find(syntax, definitions, where)
     except RecursionError:  # nested a thousand deep: the file can still be searched
-        return FileReferences([], [])
+        return _NOTHING
 
 
-def imports(syntax: SyntaxTree, definitions: list[Definition]) -> list[Reference]:
-    """What a file imports: the beginning of what `find` returns, for a fraction of its time."""
+def imports(syntax: SyntaxTree, definitions: list[Definition]) -> list[tuple[str, str]]:
+    """What a file imports: a part of what `find` returns, for a fraction of its time."""
     if not syntax.complete or not traits_of(syntax.language).is_code:
         return []
     reader = _reader_of(syntax.language)
@@ -169,7 +173,7 @@ def imports(syntax: SyntaxTree, definitions: list[Definition]) -> list[Reference
         reader.bind(QueryCursor(reader.imports).captures(syntax.root), scopes, facts)
     except RecursionError:
         return []
-    return [Reference(name, path, "import", 0, -1) for name, path, _ in facts.imports]
+    return [(name, path) for name, path, _ in facts.imports]
 
 
 def keywords(language: str) -> frozenset[str]:
@@ -187,21 +191,21 @@ def _find(syntax: SyntaxTree, definitions: list[Definition], where: ReferenceByt
     code = _only_code(syntax.source, captures, facts)
     scanned = scan(code, syntax.language, reader.keywords, facts.wanted())
     scopes.bind(facts.bounds, scanned.ends)
-    lines = line_starts(syntax.source)
-    references = [
-        Reference(name, path, "import", bisect_right(lines, at), scopes.inside(at)) for name, path, at in facts.imports
+    lines = syntax.line_starts
+    references: list[ReferenceRow] = [
+        (name, path, "import", bisect_right(lines, at), scopes.inside(at)) for name, path, at in facts.imports
     ]
     where.places = [at for *_, at in facts.imports]
     for one, at in facts.taken:
         name, path = scopes.taken(one)
         if path and name.isidentifier():
-            references.append(Reference(name, path, "use", bisect_right(lines, at), scopes.inside(at)))
+            references.append((name, path, "use", bisect_right(lines, at), scopes.inside(at)))
             where.places.append(at)
     mentions = [*scanned.mentions[:_MOST], *((name, None, False, at) for name, at in facts.exported)]
     if reader.fields_apart:
         mentions = [one for one in mentions if one[1] is None or one[2] or code[one[3] - 1 : one[3]] != b"."]
     references += _references(mentions, reader, scopes, facts, lines, where)
-    return FileReferences(references, [Binding(*one) for one in scopes.bindings()])
+    return FileReferences(references, scopes.bindings(), [(name, path) for name, path, _ in facts.imports])
 
 
 def _references(
@@ -211,33 +215,47 @@ def _references(
     facts: SyntaxFacts,
     lines: list[int],
     where: ReferenceBytes,
-) -> list[Reference]:
-    found: list[Reference] = []
+) -> list[ReferenceRow]:
+    found: list[ReferenceRow] = []
+    add, add_place = found.append, where.places.append
     waiting = _own_names(scopes.definitions, reader.definers)
-    bare: dict[tuple[int, str, int, bool], tuple[str, str]] = {}
+    bare: dict[tuple[int, str, bool], tuple[str, str, int, int]] = {}  # and the byte range in which they hold
+    holders, paths, inherited, built_in = scopes.holders, scopes.paths, facts.inherited, reader.built_in
     reads_in, since, until = -1, 0, 0  # the byte range in which `reads_in` holds
+    inside, first, last = -1, 0, 0  # likewise; mentions come in the order of the text, nearly all
+    line, line_start, line_end = 0, 0, 0
     for written, receiver, called, at in mentions:
         if not since <= at < until:
             reads_in, since, until = scopes.stretch(at)
-        if receiver is None:
-            key = reads_in, written, scopes.narrow_stretch(written, at), called
-            known = bare.get(key)
-            if known is None:
-                known = bare[key] = _bare(written, reads_in, at, scopes, reader, called=called)
-            name, path = known
+        if receiver is None and written not in holders:
+            name, path = written, LITERAL if written in built_in else ""
+        elif receiver is None:
+            key = reads_in, written, called
+            meant = bare.get(key)
+            if meant is None or not meant[2] <= at < meant[3]:
+                refers = _bare(written, reads_in, at, scopes, reader, called=called)
+                meant = bare[key] = *refers, *scopes.narrow_range(written, at)
+            name, path, _, _ = meant
         else:
-            name, path = written, scopes.path(receiver, at, reads_in)
+            name, known = written, paths.get((reads_in, receiver))
+            if known is not None and known[1] <= at < known[2]:
+                path = known[0]
+            else:
+                path = scopes.path(receiver, at, reads_in)
         if path == LITERAL:
-            if receiver is None:
-                where.skip(written, reads_in, at, scopes)
+            if receiver is None and written == where.name:
+                where.skip(reads_in, at, scopes)
             continue
-        inside = scopes.inside(at)
+        if not first <= at < last:
+            inside, first, last = scopes.inside_stretch(at)
         if written in waiting and _is_definition(waiting[written], scopes.definitions, at, inside):
             continue
-        inherits = at + len(written) in facts.inherited
-        kind = "inherit" if inherits else "call" if called else "use"
-        found.append(Reference(name, path, kind, bisect_right(lines, at), inside))
-        where.places.append(at)
+        if not line_start <= at < line_end:
+            line = bisect_right(lines, at)
+            line_start, line_end = lines[line - 1], lines[line] if line < len(lines) else at + 1
+        inherits = at + len(written) in inherited
+        add((name, path, "inherit" if inherits else "call" if called else "use", line, inside))
+        add_place(at)
     return found
 
 
@@ -262,7 +280,7 @@ def _is_definition(places: set[int], definitions: list[Definition], at: int, ins
 
 def _bare(name: str, inside: int, at: int, scopes: Scopes, reader: LanguageReader, *, called: bool) -> tuple[str, str]:
     """What a name without a receiver refers to, as name and path; LITERAL for what need not be indexed."""
-    found = scopes.meaning(name, inside, at, called if reader.calls_apart else None)
+    found = scopes.meaning(name, inside, at, called if reader.calls_apart else None, only_names=True)
     if isinstance(found, int):
         return name, f"=#{found}"
     if found is None:

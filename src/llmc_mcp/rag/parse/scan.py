@@ -31,16 +31,47 @@ class TokenScan(NamedTuple):
     ends: dict[int, tuple[int, str]]  # end of each wanted expression → its start and its text
 
 
+class _NameChain(NamedTuple):
+    """Names that follow each other: `a.b.c`."""
+
+    links: list[tuple[str, str | None, int]]  # all but the last: its text, its receiver, how far from the start it is
+    receiver: str | None  # of the last
+    name: str
+
+
 @lru_cache(maxsize=64)
 def _tokens(language: str) -> tuple[re.Pattern[str], re.Pattern[str]]:
+    """A pattern for what precedes a token and the token, and one for what stands between names.
+
+    The first matches anywhere, if need be one character of no use or the end: where a pattern does not match, it is
+    tried again at the next character, and most characters of a file begin no token.
+    """
     traits = traits_of(language)
     dot = r"(?:" + traits.separator + r")\s*"
-    separator = r"\s*" + dot
-    called = r"[ \t]*[(\[]|" + _TYPE_ARGUMENTS if traits.type_arguments else r"[ \t]*[(\[]"
+    called = r"[ \t]*+[(\[]|" + _TYPE_ARGUMENTS if traits.type_arguments else r"[ \t]*+[(\[]"
     macro = re.escape(traits.macro_mark) + "?" if traits.macro_mark else ""
     name = _IDENTIFIER
-    chain = r"(" + dot + r")?(" + name + r"(?:" + separator + name + r")*)" + macro + r"(" + called + r")?"
-    return re.compile(chain + r"|([(\[{])|([)\]}])"), re.compile(separator)
+    chain = r"(" + dot + r")?(" + name + r"(?:\s*+" + dot + name + r")*)" + macro + r"(" + called + r")?"
+    begins_dot = "[" + re.escape("".join(sorted(set(traits.separator) - set(r"\|>")))) + "]"
+    no_token = r"[^A-Za-z_$\x80-\xff()\[\]{}" + begins_dot[1:] + "*+"
+    token = no_token + r"(?:" + chain + r"|([(\[{])|([)\]}])|" + begins_dot + r"|\Z)"
+    return re.compile(token), re.compile(r"\s*" + dot)
+
+
+def _chain(value: str | None, chain: str, separator: re.Pattern[str], *, paths: bool) -> _NameChain:
+    """The names of a chain after a value; `paths`: `a::b` is no attribute of a variable a."""
+    *others, name = separator.split(chain)
+    links: list[tuple[str, str | None, int]] = []
+    within = 0
+    for other in others:
+        within = chain.index(other, within)  # a chain may span lines
+        links.append((other, value, within))
+        within += len(other)
+        if value is None:
+            value = f"::{other}" if paths and chain.startswith("::", within) else other
+        else:
+            value = f"{value}.{other}"
+    return _NameChain(links, value, name)
 
 
 def scan(  # noqa: C901, PLR0912, PLR0915 - one pass over every token of a file: calls would double its time
@@ -63,12 +94,13 @@ def scan(  # noqa: C901, PLR0912, PLR0915 - one pass over every token of a file:
     referring = language == "java"  # A::b is a method, as one that is called
     braced = LITERAL if language == "python" else UNKNOWN  # a dictionary or a set; a block may be a value elsewhere
     definers, defining = traits_of(language).definers, False
+    chains: dict[tuple[str | None, str], _NameChain] = {}  # a file has few that differ
     for found in token.finditer(text):
         dot, chain, opener, opened, closer = found.groups()
-        if dot is not None and text[found.start() - 1 : found.start()] == ".":  # `...names` spreads, `1..n` counts
-            dot = None
         if chain is not None:
             start, end = found.span(2)
+            if dot is not None and text.startswith(".", start - len(dot) - 1, start - len(dot)):
+                dot = None  # `...names` spreads, `1..n` counts
             single = chain.isidentifier()
             if single and dot is None and (defining or chain in keywords):
                 defining = not defining and chain in definers
@@ -78,22 +110,19 @@ def scan(  # noqa: C901, PLR0912, PLR0915 - one pass over every token of a file:
             value: str | None = None
             at = start
             if dot is not None:
-                value, start = _before_dot(text, found.start(), closed, closed_at, closed_start)
+                value, start = _before_dot(text, start - len(dot), closed, closed_at, closed_start)
             if not plain and not chain.isascii():
                 chain = chain.encode("latin-1").decode("utf-8", "replace")
             if single:
                 name = chain
             else:
-                *others, name = separator.split(chain)
-                within = 0
-                for other in others:
-                    within = chain.index(other, within)  # a chain may span lines
-                    add((other, value, False, at + within))
-                    within += len(other)
-                    if value is None:
-                        value = f"::{other}" if paths and chain.startswith("::", within) else other
-                    else:
-                        value = f"{value}.{other}"
+                key = value, chain
+                known = chains.get(key)
+                if known is None:
+                    known = chains[key] = _chain(value, chain, separator, paths=paths)
+                links, value, name = known
+                for other, before, within in links:
+                    add((other, before, False, at + within))
                 at = end - (len(name) if plain else len(name.encode()))
             called = opener is not None and not opener.endswith("[")
             add((name, value, called or (referring and text.endswith("::", 0, at)), at))
@@ -107,24 +136,24 @@ def scan(  # noqa: C901, PLR0912, PLR0915 - one pass over every token of a file:
                 if opener:
                     brackets.append((whole, start))
         elif opened is not None:
-            here = found.start()
+            here = found.end() - 1
             if literals and opened == "{" and here == ended:  # Point{1, 2}
                 brackets.append(named)
                 continue
             owner = closed if here == closed_at and opened != "{" else None  # f(1)(2), f(1)[2]
             brackets.append((owner, closed_start if owner is not None else here))
-        else:
-            owner, began = brackets.pop() if brackets else (None, found.start())
-            if owner == "new" and literals and (made := _MADE.fullmatch(text, began, found.end())):  # new(Type) of Go
+        elif closer is not None:
+            here = found.end()
+            owner, began = brackets.pop() if brackets else (None, here - 1)
+            if owner == "new" and literals and (made := _MADE.fullmatch(text, began, here)):  # new(Type) of Go
                 closed = f"{separator.sub('.', made[1])}()"
             elif owner is not None:
                 closed = f"{owner}[]" if closer == "]" else f"{owner}()"
             elif closer != ")":
                 closed = braced if closer == "}" else LITERAL
-            elif closed_at != found.start() or closed_start != began + 1:  # (f(1)) is f(1)
+            elif closed_at != here - 1 or closed_start != began + 1:  # (f(1)) is f(1)
                 closed = UNKNOWN
-            closed_start = began
-            closed_at = found.end()
+            closed_start, closed_at = began, here
             if owner is not None and closed_at in wanted:
                 ends[closed_at] = (closed_start, closed)
     return TokenScan(mentions, ends)

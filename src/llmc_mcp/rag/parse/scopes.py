@@ -16,6 +16,7 @@ Paths are linked across files at query time, so changing one file never invalida
 import re
 from bisect import bisect_right
 from itertools import chain
+from operator import attrgetter, le
 from typing import TYPE_CHECKING, Literal, NamedTuple
 
 from .scan import LITERAL, UNKNOWN
@@ -40,6 +41,10 @@ OUTER_MODULE = "::"  # as a meaning of a word for the enclosing instance: the mo
 RETURNS, BASE, STAR, PROPERTY, LOCAL = "()", "^", "*", "@", "{"  # keys of bindings that are not names
 
 _FIRST = re.compile(r"[.(\[]")
+_AT, _DECLARES = attrgetter("at"), attrgetter("declares")
+_NO_NAME = frozenset({")", "]", ELEMENTS, UNKNOWN, LITERAL, ""})  # ends of paths
+_MOST_COMPARED = 4  # values of one name
+_EVERYWHERE = 1 << 62  # as the end of a range of bytes
 _MOST_VALUES, _MOST_MODULES = 8, 500  # of one name; that a file imports or exports whole
 _DEEPEST = 8  # levels of values that refer to other values
 _LONGEST = 120  # characters of a path; longer ones are not worth linking
@@ -77,7 +82,7 @@ class Assignment(NamedTuple):
     @property
     def size(self) -> int:
         """The bytes in which it holds: of several, the narrowest one counts."""
-        return self.extent[1] - self.extent[0] if self.extent is not None else 1 << 62
+        return self.extent[1] - self.extent[0] if self.extent is not None else _EVERYWHERE
 
 
 class Scopes:
@@ -110,21 +115,31 @@ class Scopes:
                 self._versions.setdefault((one.parent, one.name), []).append(place)
         self._bound: dict[tuple[int, str], list[Assignment]] = {}
         self._ends: dict[int, tuple[int, str]] = {}
-        self._narrow: set[str] = set()  # names that hold in a part of some scope only
+        self.holders: dict[str, set[int]] = {}  # the scopes that define or bind a name; known once all are bound
+        self._derived: set[str] = set()  # names whose values refer to other names
+        self._settled: dict[tuple[int, str], str] = {}  # what a name means that one of them binds
+        self.narrow_names: set[str] = set()  # names that hold in a part of some scope only
         self._not_here: set[tuple[int, str]] = set()  # names that a scope declares as an outer scope's
         starts = [one.span.start for one in definitions]
         self._edges, self._inner = _flatten(definitions, starts)
         self._lookup = self._edges, self._inner
+        self._is_nested = all(map(le, self._edges, self._edges[1:]))  # no definition ends after one that it began in
         self._cache: dict[tuple[int, str], str] = {}
         self._narrow_cache: dict[tuple[int, str, int], str] = {}  # … of names in one of their stretches
         self._narrow_edges: dict[str, list[int]] | None = None  # known once all names are bound
-        self._paths: dict[tuple[int, str], str] = {}  # of expressions that mean the same everywhere in a definition
+        # Of expressions, by the definition that they stand in: what they mean, and from where to where they do.
+        self.paths: dict[tuple[int, str], tuple[str, int, int]] = {}
+        self._firsts: dict[str, str] = {}  # the first name of an expression
         self._chains: dict[int, list[int]] = {}
         self._scope_of = [*(self._find_scope(place) for place in range(len(definitions))), -1]  # index -1 is the file
 
     def inside(self, at: int) -> int:
         """The innermost definition around a byte; -1 for none."""
         return self._inner[bisect_right(self._edges, at)]
+
+    def inside_stretch(self, at: int) -> tuple[int, int, int]:
+        """The innermost definition around a byte, and a range of bytes for which it is."""
+        return _stretch(self._edges, self._inner, at) if self._is_nested else (self.inside(at), at, at + 1)
 
     def begin_later(self, starts: dict[int, int]) -> None:
         """Let some scopes begin after their definitions do: decorators are evaluated in the enclosing scope."""
@@ -139,9 +154,7 @@ class Scopes:
 
     def stretch(self, at: int) -> tuple[int, int, int]:
         """The definition in whose scope the names at a byte are looked up, and the range of bytes for which it is."""
-        edges, inner = self._lookup
-        place = bisect_right(edges, at)
-        return inner[place], edges[place - 1] if place else 0, edges[place] if place < len(edges) else 1 << 62
+        return _stretch(*self._lookup, at)
 
     def scope(self, at: int) -> int:
         """The innermost definition around a byte that has a scope of its own."""
@@ -167,8 +180,8 @@ class Scopes:
 
     def _stands_in_its_owner(self, one: Definition) -> bool:
         """Whether it is defined inside its owner: in Go and C++ only its qualified name may tell a method's class."""
-        around = self.definitions[one.parent].qualname + "." if one.parent >= 0 else ""
-        return len(one.qualname) == len(around) + len(one.name)
+        around = len(self.definitions[one.parent].qualname) + 1 if one.parent >= 0 else 0
+        return len(one.qualname) == around + len(one.name)
 
     def _is_constructor(self, one: Definition) -> bool:
         """Whether it has the name of its class: that name means the class, inside it, too."""
@@ -195,7 +208,7 @@ class Scopes:
                 self._members.pop(key, None)
         end = within.start_byte if is_property else within.end_byte
         self._local.setdefault(key, {})[place] = (within.start_byte, end)
-        self._narrow.add(one.name)
+        self.narrow_names.add(one.name)
 
     def _member_at(self, scope: int, name: str, at: int) -> int | None:
         """The definition of a name in a scope, as an offset in it sees it."""
@@ -213,7 +226,7 @@ class Scopes:
     def bind(self, bounds: list[Assignment], ends: dict[int, tuple[int, str]]) -> None:
         """Record every binding; `ends` maps the end of each expression among the values to its start and text."""
         self._ends = ends
-        for one in sorted(bounds, key=lambda one: not one.declares):
+        for one in sorted(bounds, key=_DECLARES, reverse=True):
             owner = self.scope(one.at) if one.owner is None else one.owner
             while (owner, one.name) in self._not_here and owner >= 0:
                 owner = self.scope_of(self.definitions[owner].parent)
@@ -222,9 +235,13 @@ class Scopes:
                 owner, placed = self._declared(owner, one)
             self._bound.setdefault((owner, one.name), []).append(placed)
             if placed.extent is not None:
-                self._narrow.add(one.name)
+                self.narrow_names.add(one.name)
         for assignments in self._bound.values():
-            assignments.sort(key=lambda one: one.at)
+            if len(assignments) > 1:
+                assignments.sort(key=_AT)
+        self._derived = {one.name for one in bounds if not isinstance(one.value, str)}
+        for scope, name in chain(self._members, self._local, self._bound):
+            self.holders.setdefault(name, set()).add(scope)
 
     def _declared(self, scope: int, one: Assignment) -> tuple[int, Assignment]:
         """An assignment as one of the name that it assigns to, wherever that is declared."""
@@ -238,7 +255,7 @@ class Scopes:
 
     def _visible(self, bounds: list[Assignment] | None, at: int) -> list[Assignment]:
         """The assignments that hold at an offset: those of the innermost block that declares the name."""
-        if not bounds or bounds[0].name not in self._narrow:
+        if not bounds or bounds[0].name not in self.narrow_names:
             return bounds or []
         holding = [one for one in bounds if one.extent is None or one.extent[0] <= at < one.extent[1]]
         if len(holding) < 2:
@@ -248,19 +265,27 @@ class Scopes:
 
     def narrow_stretch(self, name: str, at: int) -> int:
         """Which of the stretches around an offset, in each of which the name means one thing; -1 if it always does."""
-        if name not in self._narrow:
+        if name not in self.narrow_names:
             return -1
         if self._narrow_edges is None:
             self._narrow_edges = self._find_narrow_edges()
         return bisect_right(self._narrow_edges[name], at)
 
+    def narrow_range(self, name: str, at: int) -> tuple[int, int]:
+        """The first byte of that stretch, and the one after its last."""
+        stretch = self.narrow_stretch(name, at)
+        if stretch < 0 or self._narrow_edges is None:
+            return 0, _EVERYWHERE
+        edges = self._narrow_edges[name]
+        return edges[stretch - 1] if stretch else 0, edges[stretch] if stretch < len(edges) else _EVERYWHERE
+
     def _find_narrow_edges(self) -> dict[str, list[int]]:
         """Where what each narrow name means may change."""
-        edges: dict[str, set[int]] = {name: set() for name in self._narrow}
+        edges: dict[str, set[int]] = {name: set() for name in self.narrow_names}
         for (_, name), places in self._local.items():
             edges[name].update(chain.from_iterable(places.values()))
         for (_, name), bounds in self._bound.items():
-            if name in self._narrow:
+            if name in self.narrow_names:
                 edges[name].update(chain.from_iterable(one.extent for one in bounds if one.extent is not None))
         return {name: sorted(found) for name, found in edges.items()}
 
@@ -293,12 +318,20 @@ class Scopes:
                 return "$" + path[len(around) :]
         return path
 
-    def meaning(self, name: str, inside: int, at: int, called: bool | None = None) -> int | str | None:
+    def meaning(
+        self, name: str, inside: int, at: int, called: bool | None = None, *, only_names: bool = False
+    ) -> int | str | None:
         """What a bare name means inside a definition: a definition of this file, a path, or None if it is not bound.
 
         `called`: whether it can only be a function, or only something else, in a language that tells them apart.
+        `only_names`: any path will do that does not end with a name, if the right one does not.
         """
+        holders = self.holders.get(name)
+        if holders is None:
+            return None
         for scope in self._outwards(self._scope_of[inside]):
+            if scope not in holders:
+                continue
             place = self._member_at(scope, name, at)
             if called is not None and place is not None:
                 versions = self._versions.get((scope, name), [place])
@@ -309,8 +342,41 @@ class Scopes:
             if place is not None and (scope, name) not in self._not_here and not narrow:
                 return place
             if bounds:
-                return self._one_of(bounds, 0)
+                return self._meant(scope, name, bounds, only_names=only_names)
         return None
+
+    def _meant(self, scope: int, name: str, bounds: list[Assignment], *, only_names: bool) -> str:
+        """What bindings of a name mean. Most variables hold results, which are no names, whatever they are."""
+        written = [self._written(one) for one in bounds[-_MOST_COMPARED:]]
+        if not all(map(self._is_shallow, written)):
+            return self._one_of(bounds, 0)
+        if only_names and _NO_NAME.issuperset(text[-1:] for text in written):
+            return UNKNOWN
+        return self._one_of(bounds, 0) if name in self.narrow_names else self._settle(scope, name, bounds)
+
+    def _written(self, one: Assignment) -> str:
+        """The text of a value, or its path."""
+        value = one.value
+        if isinstance(value, str):
+            return value
+        if isinstance(value, ExpressionValue):
+            return value.text
+        return self._ends.get(value.end, (-1, UNKNOWN))[1] + value.then
+
+    def _is_shallow(self, written: str) -> bool:
+        """Whether a value is a path or refers to a name that is bound to one.
+
+        What other values mean depends on which were looked up before, if they refer to each other in a circle.
+        """
+        first = self._first(written.removeprefix("::"))
+        return first not in self._derived and not first.startswith("super")
+
+    def _settle(self, scope: int, name: str, bounds: list[Assignment]) -> str:
+        """What a scope binds a name to, if it does in all of it: the same wherever the name is mentioned."""
+        known = self._settled.get((scope, name))
+        if known is None:
+            known = self._settled[scope, name] = self._one_of(bounds, 0)
+        return known
 
     def _fits(self, place: int, *, called: bool) -> bool:
         kind = self.definitions[place].kind
@@ -318,15 +384,15 @@ class Scopes:
 
     def path(self, written: str, at: int, inside: int, depth: int = 0) -> str:
         """The path of an expression as written: its first name is looked up, the rest is kept."""
-        if not depth and (known := self._paths.get((inside, written))) is not None:
-            return known
+        if not depth and (known := self.paths.get((inside, written))) is not None and known[1] <= at < known[2]:
+            return known[0]
         if written[0] in "?'":
             return shorten(written)
         is_path = written.startswith("::")  # of Rust: it never starts at a variable
         written = written.removeprefix("::")
-        first, scope = _FIRST.split(written, 1)[0], self._scope_of[inside]
+        first, scope = self._first(written), self._scope_of[inside]
         found = self._look_up(first, at, scope, depth)
-        if is_path and (declared := self._look_up(first + MODULE, at, self._scope_of[inside], depth))[0] == "<":
+        if is_path and (declared := self._look_up(first + MODULE, at, scope, depth))[0] == "<":
             found = declared
         elif is_path and (found.lstrip("~")[0] not in "<#" or "(" in found) and found != first:
             found = self._outside(first, inside)
@@ -337,9 +403,27 @@ class Scopes:
         elif found == first:
             found = self._prelude.get(first, found)
         path = shorten(found + written[len(first) :])
-        if not depth and not is_path and (scope, first) in self._cache:
-            self._paths[inside, written] = path
+        if not depth:
+            self._keep_path(path, written, at, inside, is_path=is_path)
         return path
+
+    def _keep_path(self, path: str, written: str, at: int, inside: int, *, is_path: bool) -> None:
+        """Remember a path for as long as it holds, unless that depends on what precedes an offset."""
+        first, scope = self._first(written), self._scope_of[inside]
+        if (scope, first) in self._cache:
+            if not is_path:
+                self.paths[inside, written] = path, 0, _EVERYWHERE
+            elif (scope, first + MODULE) in self._cache:
+                self.paths[inside, f"::{written}"] = path, 0, _EVERYWHERE
+        elif not is_path and (scope, first, self.narrow_stretch(first, at)) in self._narrow_cache:
+            self.paths[inside, written] = path, *self.narrow_range(first, at)
+
+    def _first(self, written: str) -> str:
+        """The first name of an expression."""
+        first = self._firsts.get(written)
+        if first is None:
+            first = self._firsts[written] = _FIRST.split(written, 1)[0]
+        return first
 
     def _outside(self, name: str, inside: int) -> str:
         """What a name means at the top of its module, whatever the variables around are called."""
@@ -401,8 +485,10 @@ class Scopes:
             return cached
         if depth > _DEEPEST:
             return UNKNOWN
-        found = name
-        for scope in self._outwards(innermost):
+        found, holders = name, self.holders.get(name, ())
+        for scope in self._outwards(innermost) if holders else ():
+            if scope not in holders:
+                continue
             bounds = self._visible(self._bound.get((scope, name)), at)
             place = self._member_at(scope, name, at)
             if place is not None and self.definitions[place].kind in _SCOPED and not (bounds and bounds[0].extent):
@@ -412,7 +498,7 @@ class Scopes:
             if bounds or place is not None:
                 found = self._one_of(bounds, depth) if bounds else f"#{place}"
                 break
-        if name not in self._narrow:
+        if name not in self.narrow_names:
             self._cache[innermost, name] = found
         elif stretch >= 0:
             self._narrow_cache[innermost, name, stretch] = found
@@ -430,7 +516,7 @@ class Scopes:
         return path if certain or path.startswith("~") else f"~{path}"
 
     def _one_of(self, bounds: list[Assignment], depth: int) -> str:
-        values = {self._value(one, depth): None for one in bounds[-4:]}
+        values = {self._value(one, depth): None for one in bounds[-_MOST_COMPARED:]}
         values.pop("", None)
         known = [path for path in values if path != UNKNOWN]
         if not known:
@@ -460,6 +546,11 @@ def shorten(path: str) -> str:
     if path.startswith("~~"):
         path = path[1:]
     return path if len(path) <= _LONGEST else UNKNOWN
+
+
+def _stretch(edges: list[int], inner: list[int], at: int) -> tuple[int, int, int]:
+    place = bisect_right(edges, at)
+    return inner[place], edges[place - 1] if place else 0, edges[place] if place < len(edges) else _EVERYWHERE
 
 
 def _flatten(definitions: list[Definition], starts: list[int]) -> tuple[list[int], list[int]]:

@@ -7,6 +7,7 @@ later (they return a reference that they do not own).
 import functools
 import re
 from bisect import bisect_right
+from itertools import filterfalse
 from typing import NamedTuple
 
 from tree_sitter import Node, Query, QueryCursor
@@ -14,7 +15,7 @@ from tree_sitter import Node, Query, QueryCursor
 from .doc import comment_text, first_paragraph, unquoted
 from .languages import LANGUAGES, Language
 from .parse import SyntaxTree, grammar
-from .types import Definition, Span, line_starts
+from .types import Definition, Span
 
 _HELPERS = frozenset(("name", "owner", "value", "keyword", "comment", "above", "wrap"))
 _ONE_NAME = frozenset(("function", "test", "given", "block"))  # `int a, b;` has several
@@ -49,22 +50,27 @@ class DefinitionBytes(NamedTuple):
 
 def definitions(syntax: SyntaxTree) -> list[Definition]:
     """In the order of the text, outer before inner. None of a text that could not be parsed in time."""
-    return located(syntax)[0]
+    return _placed(syntax).definitions
 
 
 def located(syntax: SyntaxTree) -> tuple[list[Definition], list[DefinitionBytes]]:
     """The same, and where the parts of each definition are."""
+    nesting = _placed(syntax)
+    return nesting.definitions, nesting.parts()
+
+
+def _placed(syntax: SyntaxTree) -> "_Nesting":
+    above = _Above(syntax)
+    nesting = _Nesting(syntax, above)
     if not syntax.complete:
-        return [], []
-    starts = line_starts(syntax.source)
-    above = _Above(syntax, starts)
+        return nesting
     found = _matches(syntax, above)
     if LANGUAGES[syntax.language].equations:
         found = _joined(found)
     elif LANGUAGES[syntax.language].sections:
         found = _to_the_next(found, len(syntax.source))
-    nesting = _Nesting(syntax, above, starts)
-    return nesting.place(found), nesting.parts
+    nesting.place(found)
+    return nesting
 
 
 def _matches(syntax: SyntaxTree, above: "_Above") -> list[_Match]:
@@ -75,12 +81,11 @@ def _matches(syntax: SyntaxTree, above: "_Above") -> list[_Match]:
     for pattern, captures in QueryCursor(_query(syntax.language)).matches(syntax.root):
         names = captures.get("name")
         if names is None:
-            for node in captures.get("wrap", ()):
-                wraps.append(
-                    _Match(start=node.start_byte, end=node.end_byte, kind="", node=node, name="", owner="", value=None)
-                )
-            above.add(captures.get("comment", ()), is_comment=True)
-            above.add(captures.get("above", ()), is_comment=False)
+            for kind, nodes in captures.items():
+                if kind == "wrap":
+                    wraps += [_Match(node.start_byte, node.end_byte, "", node, "", "", None) for node in nodes]
+                elif kind in ("comment", "above"):
+                    above.add(nodes, is_comment=kind == "comment")
             continue
         key = names[0].id
         if key in found and found[key][0] <= pattern:
@@ -101,7 +106,8 @@ def _matches(syntax: SyntaxTree, above: "_Above") -> list[_Match]:
 
 
 def _named(syntax: SyntaxTree, language: Language, captures: dict[str, list[Node]], name: Node) -> _Match | None:
-    kind, node = next((kind, nodes[0]) for kind, nodes in captures.items() if kind not in _HELPERS)
+    kind = next(filterfalse(_HELPERS.__contains__, captures))
+    node = captures[kind][0]
     if "keyword" in captures:
         kind = language.keywords.get(syntax.text(captures["keyword"][0]))
         if kind is None:
@@ -153,6 +159,8 @@ def _query(language: str) -> Query:
 
 def _parted(name: str) -> tuple[str, str]:
     """Foo<T>::bar → Foo, bar; exports.x → x; Foo.prototype.bar → Foo, bar."""
+    if name.isidentifier():
+        return "", name
     if "operator" in name:
         owner, _, last = name.rpartition("::")
         return _ungeneric(owner).replace("::", "."), last
@@ -163,6 +171,8 @@ def _parted(name: str) -> tuple[str, str]:
 
 def _ungeneric(name: str) -> str:
     """Map<K, List<V>> → Map"""
+    if "<" not in name:
+        return name
     kept: list[str] = []
     opened: list[int] = []  # where, in `kept`, something begins that may be a list of arguments
     for piece in _ANGLES.split(name):
@@ -186,16 +196,18 @@ def _plain(name: str) -> str:
 class _Above:
     """Comments and attributes, by the line that they end on."""
 
-    def __init__(self, syntax: SyntaxTree, starts: list[int]) -> None:
+    def __init__(self, syntax: SyntaxTree) -> None:
         self._source = syntax.source
-        self._starts = starts
+        self._starts = syntax.line_starts
         self._ending: dict[int, tuple[int, int, bool]] = {}  # last row → first row, first byte, whether a comment
 
-    def add(self, nodes: "list[Node] | tuple[()]", is_comment: bool) -> None:
+    def add(self, nodes: list[Node], is_comment: bool) -> None:
+        starts = self._starts
         for node in nodes:
             start, end = node.start_byte, node.end_byte
-            last = bisect_right(self._starts, max(start, end - 1)) - 1  # some grammars include the line's end
-            self._ending[last] = bisect_right(self._starts, start) - 1, start, is_comment
+            first = bisect_right(starts, start) - 1
+            last = first if end <= starts[first + 1] else bisect_right(starts, end - 1) - 1  # may include a line's end
+            self._ending[last] = first, start, is_comment
 
     def of(self, row: int) -> tuple[int, int, str]:
         """The first row of what is directly above a row, its first byte, and the text of its comments."""
@@ -213,15 +225,15 @@ class _Above:
 class _Nesting:
     """Gives each match its parent, and from there its qualified name."""
 
-    def __init__(self, syntax: SyntaxTree, above: _Above, starts: list[int]) -> None:
+    def __init__(self, syntax: SyntaxTree, above: _Above) -> None:
         self._syntax = syntax
         self._language: Language = LANGUAGES[syntax.language]
         self._above = above
-        self._starts = starts
-        self._placed: list[Definition] = []
-        self.parts: list[DefinitionBytes] = []
+        self._starts = syntax.line_starts
+        self._placed: list[tuple[_Match, _Match | None]] = []  # each definition, and what is wrapped around it
+        self.definitions: list[Definition] = []
 
-    def place(self, found: list[_Match]) -> list[Definition]:
+    def place(self, found: list[_Match]) -> None:
         around: list[tuple[int, int, int]] = []  # each definition that is open here: its end, its start, its index
         wraps: list[_Match] = []
         for one in found:
@@ -234,10 +246,13 @@ class _Nesting:
             parent = around[-1][2] if around else -1
             around.append((one.end, one.start, len(self._placed)))
             wrap = self._wrap_of(one, wraps)
-            self._placed.append(self._definition(one, parent, wrap))
-            self.parts.append(self._parts(one, wrap))
+            self._placed.append((one, wrap))
+            self.definitions.append(self._definition(one, parent, wrap))
             wraps.clear()
-        return self._placed
+
+    def parts(self) -> list[DefinitionBytes]:
+        """Where the parts of each definition are."""
+        return [self._parts(one, wrap) for one, wrap in self._placed]
 
     def _parts(self, one: _Match, wrap: _Match | None) -> DefinitionBytes:
         outer = one.node if wrap is None else wrap.node
@@ -260,7 +275,7 @@ class _Nesting:
         last_row = bisect_right(self._starts, max(start, end - 1)) - 1
         first, byte, comment = self._above.of(row)
         span = Span(first + 1, last_row + 1, byte if byte >= 0 else start, end)
-        around = self._placed[parent] if parent >= 0 else None
+        around = self.definitions[parent] if parent >= 0 else None
         outer = around.qualname if around else ""
         if len(outer) > _OUTER:
             outer = "…" + outer[-_OUTER:]  # bounds the names of a deeply nested file

@@ -40,12 +40,11 @@ class Reference(msgspec.Struct, frozen=True, array_like=True):
     inside: int  # index of the innermost enclosing definition; -1 at the top
 
 
-class Binding(msgspec.Struct, frozen=True, array_like=True):
-    """The value of a name of a file or of one of its classes, or of a call of one of its functions."""
+ReferenceRow = tuple[str, str, ReferenceKind, int, int]  # the same while it is found and packed: a file has thousands
 
-    owner: int  # index of the definition that it belongs to; -1 for the file
-    name: str
-    path: str  # see scopes.py
+# The value of a name of a file or of one of its classes, or of a call of one of its functions: the index of the
+# definition that it belongs to (-1 for the file), the name, the path (see scopes.py).
+Binding = tuple[int, str, str]
 
 
 class Chunk(msgspec.Struct, frozen=True, array_like=True):
@@ -85,4 +84,11 @@ class SyntaxProblem(msgspec.Struct, frozen=True, array_like=True):
 
 def line_starts(source: bytes) -> list[int]:
     """The first byte of each line, and one past the end of the last. Only \\n ends a line here."""
-    return [0, *accumulate(len(line) + 1 for line in source.split(b"\n"))]
+    if b"\r" in source:
+        return [0, *accumulate(len(line) + 1 for line in source.split(b"\n"))]
+    starts = [0, *accumulate(map(len, source.splitlines(keepends=True)))]  # the same, without a call for each line
+    if source.endswith(b"\n") or not source:
+        starts.append(len(source) + 1)
+    else:
+        starts[-1] += 1
+    return starts

@@ -5,6 +5,7 @@ from functools import lru_cache
 
 _WORD = re.compile(r"\d+(?:\.\d+)+(?![\w.])|[^\W_][\w]*|_\w+")
 _WORD_CHARACTERS, _DECIMALS = re.compile(r"\w+"), re.compile(r"\.\d")
+_BLANKED = "".join(chr(code) if _WORD_CHARACTERS.match(chr(code)) else " " for code in range(128))  # of ASCII
 _PART = re.compile(r"[A-Z]+(?![a-z])|[A-Z]?[a-z]+|[0-9]+|[^\W\d_A-Za-z]+")
 _SPACE = re.compile(r"\s")
 _LONGEST = 64  # letters; anything longer is data, not a word
@@ -74,7 +75,10 @@ def take_apart(text: str) -> tuple[str, str]:
     `type adapter`, `typeAdapter` and `type_adapter` are one phrase. Single letters and stop words are left out.
     """
     # Unless there may be numbers with decimals, words are runs of word characters; a lone `_` has no parts.
-    found = (_WORD if _DECIMALS.search(text) else _WORD_CHARACTERS).findall(text)
+    if _DECIMALS.search(text):
+        found = _WORD.findall(text)
+    else:
+        found = text.translate(_BLANKED).split() if text.isascii() else _WORD_CHARACTERS.findall(text)
     stems = " ".join(filter(None, map(_stems.__getitem__, found)))
     return stems, " ".join(filter(None, map(_stems.wholes.get, found)))
 
