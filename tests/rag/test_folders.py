@@ -132,7 +132,7 @@ def llmc(base: Path, cwd: Path, *words: str) -> "subprocess.CompletedProcess[str
 def test_a_person_in_a_home_or_the_root_folder_is_told_to_choose(base: Path, words: tuple[str, ...], cwd: str) -> None:
     done = llmc(base, base / cwd, *words)
     assert done.returncode not in (0, 1)
-    assert "too much to index" in done.stderr
+    assert "not a repository, and too large to index" in done.stderr
     assert not (base / "data/index").exists()
 
 

@@ -1,5 +1,7 @@
 """Many files that change at once can be searched before their references are read; the graph waits, or says so."""
 
+import os
+import signal
 import sqlite3
 from collections.abc import Iterator
 from pathlib import Path
@@ -12,7 +14,9 @@ from llmc_mcp.rag.query.search import GraphView
 from llmc_mcp.rag.store.index import IndexReader
 from llmc_mcp.rag.store.tables import IndexTables
 
-from ..support.library import Library, library_on
+from ..support.library import Library, keepers, library_on
+from ..support.processes import children_of
+from ..support.talk import eventually
 from ..support.workspace import require
 
 _FILES = 230  # more than are parsed completely at once, and no multiple of a turn
@@ -73,6 +77,29 @@ def test_an_answer_of_the_graph_says_how_many_files_lack_their_references(zoo: L
     connection.close()
     ((_, note),) = zoo.rag.ask(callers, zoo.caller())
     assert note.startswith("the references of 3 files are not read yet")
+
+
+def test_a_search_does_not_wait_for_references_that_are_being_read(zoo: Library, tmp_path: Path) -> None:
+    hops = [f"def hop_{number}():\n    return feed(walk({number}), run({number}))\n" for number in range(12_000)]
+    (zoo.root / "kangaroo.py").write_text("".join(hops))
+    zoo.refresh()
+    zoo.app.close()
+    connection = sqlite3.connect(zoo.build / "index.db")
+    with connection:
+        connection.execute("INSERT INTO unread SELECT id FROM files WHERE path=CAST('kangaroo.py' AS BLOB)")
+    connection.close()
+    with library_on(zoo.root, tmp_path / "data") as library:
+        library.found("walk_7")  # from here on, references are read
+        (keeper,) = keepers(zoo.root)
+        for parser in sorted(children_of(keeper))[1:]:  # the first child searches
+            os.kill(parser, signal.SIGSTOP)  # it takes as long as we like
+        found = library.ask("walk_229")
+        assert (found.hits[0].path, found.freshness) == (b"animal_229.py", "fresh")
+        assert unread(library) == 1
+        (zoo.root / "animal_229.py").write_text("def gallop():\n    return 229\n")
+        for parser in sorted(children_of(keeper))[1:]:
+            os.kill(parser, signal.SIGCONT)
+        assert eventually(lambda: library.found("gallop")[:1] == ["animal_229.py"])
 
 
 def test_references_that_were_missing_when_the_process_ended_are_read_by_the_next_one(

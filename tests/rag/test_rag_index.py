@@ -37,7 +37,7 @@ from llmc_mcp.rag.store.tables import IndexTables
 from llmc_mcp.store.leases import Leases
 
 from ..support.client import PATIENCE
-from ..support.library import Library, library_on
+from ..support.library import Library, keepers, library_on
 from ..support.talk import alive, eventually
 from ..support.workspace import SECRET, Workspace, require
 
@@ -147,7 +147,7 @@ def test_a_full_build_replaces_the_index_in_one_step(library: Library) -> None:
 def test_a_killed_build_leaves_the_old_index_and_its_litter_is_swept(library: Library) -> None:
     library.ask("zebra")
     old = library.build
-    for number in range(800):
+    for number in range(3_000):
         (library.root / f"many_{number}.py").write_text(f"def number_{number}():\n    return {number}\n" * 5)
     outcome: list[Exception] = []
 
@@ -275,6 +275,57 @@ def test_a_search_does_not_wait_for_the_first_build_but_answers_from_the_text(li
     assert "def paint_zebra(stripes):" in answer.hits[0].text
     assert answer.freshness.startswith("partial: being ")
     assert eventually(lambda: library.ask("paint zebra").freshness == "fresh")
+
+
+def test_a_name_is_found_in_the_text_before_the_many_uses_of_its_parts(library: Library) -> None:
+    for number in range(30):
+        (library.root / f"a_{number}.py").write_text("zebra = paint\nset_of_queries = zebra_stall(paint)\n" * 150)
+    (library.root / "zoo/stall.py").write_text("class ZebraStall:\n    pass\n")
+    answer = library.rag.search(CodeQuery("ZebraStall"), library.caller(patience=0.0))
+    assert answer.hits[0].path == b"zoo/stall.py"
+    assert "class ZebraStall" in answer.hits[0].text
+    assert answer.hint == ""
+
+
+def test_a_name_that_is_not_indexed_yet_is_not_said_to_be_missing(library: Library) -> None:
+    many_files(library.root, 1_200)
+    (library.root / "zz.py").write_text("def quagga():\n    return 1\n")
+    library.rag.search(CodeQuery("number_7"), library.caller(patience=0.0))
+    assert eventually(lambda: indexed(library)[0] > 0)
+    answer = library.rag.search(CodeQuery("quagga"), library.caller(patience=0.0))
+    assert "no file holds" not in answer.hint
+    assert answer.hits[0].path == b"zz.py"
+
+
+def test_a_file_that_is_written_to_and_still_open_is_found_as_it_is(library: Library) -> None:
+    library.ask("zebra")
+    with (library.root / "zoo/lion.py").open("a") as file:
+        file.write("\n\ndef purr_softly():\n    return 'purr'\n")
+        file.flush()
+        assert library.found("purr_softly")[0] == "zoo/lion.py"
+        file.write("\n\ndef yawn():\n    return 'aaah'\n")
+        file.flush()
+        assert library.found("yawn")[0] == "zoo/lion.py"
+
+
+def test_a_build_ends_when_its_index_is_deleted(library: Library) -> None:
+    many_files(library.root, 3_000)
+    library.rag.search(CodeQuery("number_7"), library.caller(patience=0.0))
+    assert eventually(lambda: indexed(library)[0] > 0)
+    (keeper,) = keepers(library.root)
+    library.home.rename(library.home.with_name("forgotten"))
+    assert eventually(lambda: not alive(keeper))
+
+
+def test_a_search_goes_on_when_the_process_of_a_first_build_is_killed(library: Library) -> None:
+    many_files(library.root, 3_000)
+    library.rag.search(CodeQuery("number_7"), library.caller(patience=0.0))
+    assert eventually(lambda: indexed(library)[0] > 0)
+    (keeper,) = keepers(library.root)
+    os.kill(keeper, signal.SIGKILL)
+    answer = library.rag.search(CodeQuery("paint_zebra"), library.caller(patience=0.0))
+    assert answer.hits[0].path == b"zoo/zebra.py"
+    assert eventually(lambda: library.ask("paint_zebra").freshness == "fresh")
 
 
 def test_what_a_ragignore_may_leave_out_is_not_searched_as_text(library: Library) -> None:

@@ -322,3 +322,25 @@ def test_files_without_vectors_are_ranked_by_their_words(meaning: embed.Embeddin
 def test_tests_and_generated_migrations_are_known_by_their_paths(path: str, kind: tuple[float, float]) -> None:
     found = path_kind(path)
     assert (found.test, found.aside) == kind
+
+
+def test_what_one_question_learns_of_files_the_next_one_does_not_look_up() -> None:
+    shelf = Shelf({"zoo/zebra.py": "def stripes():\n    return 2\n", "zoo/notes.py": "# stripes of the zebra\n"})
+    state, read = field_queries.TextState(), list[set[int]]()
+
+    class Counted(Shelf):
+        def __init__(self) -> None:
+            self.__dict__.update(shelf.__dict__)
+
+        def paths(self, files: Collection[int]) -> Mapping[int, str]:
+            read.append(set(files))
+            return super().paths(files)
+
+    answers = [
+        rank.search(shelf.index.searcher(), Counted(), question(text), state=state, limit=2).chunks
+        for text in ("stripes of the zebra", "zebra stripes", "stripes of the zebra")
+    ]
+    assert read == [{0, 1}]
+    assert answers[0] == answers[2]
+    assert set(state.facts) == {0, 1}
+    assert state.facts[0][1] == 1  # a function

@@ -2,16 +2,19 @@
 
 import json
 import os
+import shutil
 import subprocess
 from collections.abc import Iterator
+from contextlib import AbstractContextManager
 from pathlib import Path
 
 import pytest
 
 from llmc_mcp.config.schema import Config
-from llmc_mcp.errors import NotFound
+from llmc_mcp.errors import FeatureUnavailable, NotFound
 from llmc_mcp.kernel import syscalls
 from llmc_mcp.rag.query.search import CodeQuery, SearchResult
+from llmc_mcp.rag.store.layout import home_of
 
 from ..support import forked
 from ..support.library import Library, library_on
@@ -26,37 +29,53 @@ FILES = {
 }
 
 
-@pytest.fixture(autouse=True)
+@pytest.fixture(scope="module", autouse=True)
 def landlock() -> None:
     require(syscalls.landlock_abi() > 0, "Landlock")
 
 
-@pytest.fixture
-def data(tmp_path: Path) -> Path:
-    return tmp_path / "data"
-
-
-@pytest.fixture
-def base(tmp_path: Path, data: Path) -> Path:
-    """Two repositories in one folder and one beside it, all indexed."""
+def indexed(base: Path) -> Path:
+    """Two repositories in one folder and one beside it, all indexed; the data directory is beside them."""
     for name, text in FILES.items():
-        folder = tmp_path / ("elsewhere" if name.startswith("outside") else "projects")
+        folder = base / ("elsewhere" if name.startswith("outside") else "projects")
         path = folder / name
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_text(text)
         (path.parent / ".git").mkdir(exist_ok=True)
-    for root in (tmp_path / "projects/bakery", tmp_path / "projects/harbour", tmp_path / "elsewhere/outside"):
-        with library_on(root, data) as library:
+    for root in (base / "projects/bakery", base / "projects/harbour", base / "elsewhere/outside"):
+        with library_on(root, base / "data") as library:
             library.refresh()
-    return tmp_path
+    return base
 
 
-@pytest.fixture
-def library(base: Path, data: Path) -> Iterator[Library]:
+def serve(base: Path) -> AbstractContextManager[Library]:
     """A server whose root is the folder of the two; only one of them is indexed for itself."""
     config = Config()
     config.rag.roots = (str(base / "projects/bakery"),)
-    with library_on(base / "projects", data, config) as made:
+    return library_on(base / "projects", base / "data", config)
+
+
+@pytest.fixture(scope="module")
+def base(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """For tests that change nothing."""
+    return indexed(tmp_path_factory.mktemp("repositories"))
+
+
+@pytest.fixture(scope="module")
+def library(base: Path) -> Iterator[Library]:
+    with serve(base) as made:
+        yield made
+
+
+@pytest.fixture
+def own_base(tmp_path: Path) -> Path:
+    """For a test that changes something."""
+    return indexed(tmp_path)
+
+
+@pytest.fixture
+def own_library(own_base: Path) -> Iterator[Library]:
+    with serve(own_base) as made:
         yield made
 
 
@@ -99,56 +118,159 @@ def test_the_best_hits_of_all_repositories_come_first_whichever_they_are_of(libr
     assert scores == sorted(scores, reverse=True)
 
 
-def test_what_changed_since_it_was_indexed_is_left_out_and_that_is_said(library: Library, base: Path) -> None:
-    (base / "projects/harbour/crane.py").write_text(f"# {SECRET}\n")
-    answer = ask(library, "unload_the_ship", "harbour")
+def test_what_changed_since_it_was_indexed_is_left_out_and_that_is_said(own_library: Library, own_base: Path) -> None:
+    (own_base / "projects/harbour/crane.py").write_text(f"# {SECRET}\n")
+    answer = ask(own_library, "unload_the_ship", "harbour")
     assert answer.hits == []
     assert "changed since" in answer.freshness
 
 
-def test_the_next_best_hit_of_any_repository_takes_the_place_of_one_that_changed(library: Library, base: Path) -> None:
+def test_the_next_best_hit_of_any_repository_takes_the_place_of_one_that_changed(
+    own_library: Library, own_base: Path
+) -> None:
     query = CodeQuery("oven", limit=1, budget=2_000, repos=("*",))
-    (first,) = found(library.rag.search(query, library.caller()), base)
-    (base / first).write_text("changed = True\n")
-    (second,) = found(library.rag.search(query, library.caller()), base)
+    (first,) = found(own_library.rag.search(query, own_library.caller()), own_base)
+    (own_base / first).write_text("changed = True\n")
+    (second,) = found(own_library.rag.search(query, own_library.caller()), own_base)
     assert {first, second} == {"projects/bakery/oven.py", "projects/harbour/oven.py"}
 
 
-def test_a_secret_name_is_refused_by_the_policy_in_force(base: Path, data: Path) -> None:
+def test_a_file_of_two_repositories_one_within_the_other_is_shown_once(own_library: Library, own_base: Path) -> None:
+    for name in ("bakery", "harbour"):  # else the one around would leave them out
+        (own_base / "projects" / name / ".git").rmdir()
+    with library_on(own_base / "projects", own_base / "data") as around:
+        around.refresh()
+    query = CodeQuery("oven", limit=4, budget=2_000, repos=("*",))
+    answer = own_library.rag.search(query, own_library.caller())
+    assert "3 repositories" in answer.freshness
+    assert sorted(found(answer, own_base)) == ["projects/bakery/oven.py", "projects/harbour/oven.py"]
+    (own_base / "projects/bakery/oven.py").write_text("def freeze_the_bread(): ...\n")
+    with library_on(own_base / "projects", own_base / "data") as around:
+        around.refresh()
+    answer = own_library.rag.search(query._replace(text="freeze_the_bread"), own_library.caller())
+    assert found(answer, own_base)[0] == "projects/bakery/oven.py"  # from the index that knows its content
+
+
+def damage(base: Path, name: str) -> None:
+    """Overwrite every file of an index."""
+    (home,) = [
+        note.parent for note in (base / "data/index").glob("*/root") if Path(note.read_text().strip()).name == name
+    ]
+    for path in (home / "current").resolve().rglob("*"):
+        if path.is_file():
+            path.write_bytes(b"\x00garbage\xff" * 100)
+
+
+def test_a_damaged_index_is_left_out_and_not_counted(own_library: Library, own_base: Path) -> None:
+    damage(own_base, "harbour")
+    answer = ask(own_library, "oven", "*")
+    assert found(answer, own_base) == ["projects/bakery/oven.py"]
+    harbour = own_base / "projects/harbour"
+    assert answer.freshness == f"1 repository, as last indexed; {harbour} is left out: its index can't be read"
+
+
+def test_where_no_index_can_be_searched_nobody_is_told_to_use_other_words(own_library: Library, own_base: Path) -> None:
+    damage(own_base, "harbour")
+    with pytest.raises(FeatureUnavailable) as caught:
+        ask(own_library, "oven", "harbour")
+    harbour = own_base / "projects/harbour"
+    assert caught.value.message == f"{harbour} is left out: its index can't be read"
+    assert caught.value.hint == f"rag_index(path='{harbour}') builds its index anew."
+
+
+def test_an_unknown_name_is_answered_with_the_nearest_ones_first(library: Library, base: Path) -> None:
+    for name, nearest in (
+        ("Habour", "Nearest: harbour. Also indexed: bakery."),
+        (str(base / "projects/backery"), f"Nearest: {base / 'projects/bakery'}, {base / 'projects/harbour'}."),
+        ("zzz", "Indexed: bakery, harbour."),
+    ):
+        with pytest.raises(NotFound) as caught:
+            ask(library, "oven", name)
+        assert (caught.value.hint or "").startswith(nearest)
+
+
+def test_an_error_names_few_of_many_repositories(own_base: Path) -> None:
+    for number in range(12):
+        folder = own_base / f"projects/ship_{number}"
+        folder.mkdir()
+        home = Path(home_of(str(own_base / "data"), os.fsencode(folder)).folder)
+        home.mkdir()
+        (home / "root").write_text(f"{folder}\n")
+    with serve(own_base) as many, pytest.raises(NotFound) as caught:
+        ask(many, "oven", "ship_111")
+    hint = caught.value.hint or ""
+    assert hint.startswith("Nearest: ship_11, ")
+    assert hint.count("ship_") <= 11
+    assert " …. rag_index" in hint
+
+
+def test_a_secret_name_is_refused_by_the_policy_in_force(base: Path) -> None:
     config = Config()
     config.policy.secret_names = ("crane.py",)
-    with library_on(base / "projects", data, config) as strict:
+    with library_on(base / "projects", base / "data", config) as strict:
         assert found(ask(strict, "unload_the_ship", "harbour"), base) == []
 
 
 # --- a person --------------------------------------------------------------------------------------------------------
 
 
-def llmc(cwd: Path, data: Path, *words: str) -> "subprocess.CompletedProcess[str]":
-    return forked.llmc(*words, cwd=cwd, env={**os.environ, "LLMC_DATA_DIR": str(data)})
+def llmc(base: Path, *words: str) -> "subprocess.CompletedProcess[str]":
+    return forked.llmc(*words, cwd=base, env={**os.environ, "LLMC_DATA_DIR": str(base / "data")})
 
 
-def test_a_person_searches_all_their_repositories_from_anywhere(base: Path, data: Path, tmp_path: Path) -> None:
-    done = llmc(tmp_path, data, "search", "--all", "preheat_another_oven")
+def test_a_person_searches_all_their_repositories_from_anywhere(base: Path) -> None:
+    done = llmc(base, "search", "--all", "preheat_another_oven")
     assert done.returncode == 0
     assert done.stdout.startswith("elsewhere/outside/oven.py:1  function preheat_another_oven")
-    rows = json.loads(llmc(base, data, "search", "--all", "--json", "knead_the_dough").stdout)
+    rows = json.loads(llmc(base, "search", "--all", "--json", "knead_the_dough").stdout)
     assert (rows[0]["root"], rows[0]["path"]) == (str(base / "projects/bakery"), "dough.py")
 
 
-def test_repositories_are_listed_added_and_forgotten(base: Path, data: Path) -> None:
-    listed = json.loads(llmc(base, data, "repos", "list", "--json").stdout)
+def test_repositories_are_listed_added_and_forgotten(own_base: Path) -> None:
+    listed = json.loads(llmc(own_base, "repos", "list", "--json").stdout)
     assert [(Path(row["path"]).name, row["files"], row["state"]) for row in listed] == [
         ("outside", 1, "complete"),
         ("bakery", 2, "complete"),
         ("harbour", 2, "complete"),
     ]
-    (base / "new").mkdir()
-    (base / "new/fresh.py").write_text("def start_afresh(): ...\n")
-    assert llmc(base, data, "repos", "add", "new").returncode == 0
-    assert "new" in llmc(base, data, "repos").stdout
-    assert llmc(base, data, "repos", "forget", "new").returncode == 0
-    assert (base / "new/fresh.py").exists()
-    assert "/new " not in llmc(base, data, "repos").stdout
-    gone = llmc(base, data, "repos", "forget", "new")
+    (own_base / "new").mkdir()
+    (own_base / "new/fresh.py").write_text("def start_afresh(): ...\n")
+    assert llmc(own_base, "repos", "add", "new").returncode == 0
+    assert "new" in llmc(own_base, "repos").stdout
+    assert llmc(own_base, "repos", "forget", "new").returncode == 0
+    assert (own_base / "new/fresh.py").exists()
+    assert "/new " not in llmc(own_base, "repos").stdout
+    gone = llmc(own_base, "repos", "forget", "new")
     assert (gone.returncode, "not indexed" in gone.stderr) == (2, True)
+
+
+def test_the_time_of_a_repository_is_that_of_the_last_write_however_often_it_is_listed(own_base: Path) -> None:
+    for database in (own_base / "data").glob("index/*/current/index.db"):
+        os.utime(database, (1_000_000_000, 1_000_000_000))
+    for _ in range(2):
+        rows = json.loads(llmc(own_base, "repos", "list", "--json").stdout)
+        assert {row["updated_iso"] for row in rows} == {"2001-09-09T01:46:40Z"}
+
+
+def test_one_file_is_counted_as_one(own_base: Path) -> None:
+    assert "/outside  1 file, 1 chunk, " in llmc(own_base, "repos").stdout
+    assert ": 1 file, 1 chunk, 1 symbol\n" in llmc(own_base, "index", "elsewhere/outside").stdout
+
+
+def test_whoever_forgets_a_folder_of_a_repository_is_told_which_one_holds_it(own_base: Path) -> None:
+    (own_base / "projects/harbour/cranes").mkdir()
+    done = llmc(own_base, "repos", "forget", "projects/harbour/cranes")
+    harbour = own_base / "projects/harbour"
+    assert (done.returncode, done.stderr) == (
+        2,
+        f"llmc: projects/harbour/cranes is not indexed by itself: it belongs to {harbour}\n"
+        f"hint: llmc repos forget {harbour} forgets all of that.\n",
+    )
+
+
+def test_what_a_library_says_of_a_damaged_index_is_not_told(own_base: Path) -> None:
+    bakery = own_base / "projects/bakery"
+    with library_on(bakery, own_base / "data") as library:
+        shutil.rmtree(library.build / "text")
+        told = library.ask("oven").freshness
+    assert told == "rebuilt: it was damaged (its text can't be searched)"

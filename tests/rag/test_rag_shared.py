@@ -17,9 +17,9 @@ from llmc_mcp.rag.query.search import CodeQuery, GraphView
 from llmc_mcp.rag.store.tables import IndexTables
 
 from ..support.client import Client, Reply, exit_code
-from ..support.library import Library, library_on
-from ..support.processes import children_of, processes_with
-from ..support.talk import alive, eventually
+from ..support.library import Library, keepers, library_on
+from ..support.processes import children_of
+from ..support.talk import eventually
 from ..support.workspace import Workspace, require
 
 ZEBRA = "def paint_zebra(stripes):\n    return [black(stripe) for stripe in stripes]\n"
@@ -41,25 +41,6 @@ def root(workspace: Workspace) -> Path:
 @pytest.fixture
 def data(tmp_path: Path) -> Path:
     return tmp_path / "data"
-
-
-def keepers(root: Path) -> list[int]:
-    """The processes that keep the index of a root, without the parsers that they have forked."""
-    found: set[int] = set()
-    for pid in processes_with("rag.build.keeper import"):
-        try:
-            if os.path.samefile(f"/proc/{pid}/cwd", root) and alive(pid):
-                found.add(pid)
-        except OSError:
-            continue
-    return sorted(pid for pid in found if parent_of(pid) not in found)
-
-
-def parent_of(pid: int) -> int:
-    try:
-        return int(Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[1])
-    except OSError:
-        return 0
 
 
 def idle_after(seconds: float) -> Config:

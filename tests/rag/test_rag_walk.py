@@ -1,9 +1,14 @@
-"""Which files of a root are walked."""
+"""Which files of a root are walked, and which changes are noticed."""
 
 import os
+import time
 from pathlib import Path
+from types import SimpleNamespace
+
+import pytest
 
 from llmc_mcp.files.ripgrep import find_ripgrep
+from llmc_mcp.rag.build import watch
 from llmc_mcp.rag.build.walk import Walk, WalkRules
 
 
@@ -21,3 +26,25 @@ def test_a_root_whose_own_name_makes_its_files_secret_has_none_to_index(tmp_path
         finally:
             os.chdir(here)
             os.close(root)
+
+
+@pytest.mark.parametrize("links", [None, 1, 2])
+def test_an_empty_folder_is_watched_whatever_a_file_system_counts_as_links(
+    links: int | None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "zoo/cage").mkdir(parents=True)
+    (tmp_path / "zoo/lion.py").write_text("")
+    monkeypatch.chdir(tmp_path)
+    if links is not None:
+        real = os.stat
+
+        def stat(folder: bytes) -> SimpleNamespace:
+            return SimpleNamespace(st_mtime_ns=real(folder).st_mtime_ns, st_nlink=links)
+
+        monkeypatch.setattr(watch.os, "stat", stat)
+    following = watch.Watch()
+    following.follow([b"zoo/lion.py"], time.time_ns())
+    monkeypatch.undo()
+    (tmp_path / "zoo/cage/owl.py").write_text("")
+    assert following.changes()[0] == {b"zoo/cage/owl.py"}
+    os.close(following.fd)

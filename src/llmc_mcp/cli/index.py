@@ -10,7 +10,7 @@ from ..command_line import JSON, Arguments, Flag, Positional, declare
 from ..config.load import load
 from ..errors import NotFound, ResourceBusy
 from ..policy import is_below
-from ..printing import print_json
+from ..printing import counted, print_json
 from ..visible import visible
 from .person import for_people, indexed_folder, never, session
 
@@ -114,7 +114,8 @@ def index(given: Arguments) -> int:
     if "--json" in given:
         print_json(row)
         return 0
-    print(f"{folder}: {totals.files:,} files, {totals.chunks:,} chunks, {totals.symbols:,} symbols")
+    sizes = ((totals.files, "file"), (totals.chunks, "chunk"), (totals.symbols, "symbol"))
+    print(f"{folder}: {', '.join(counted(number, thing) for number, thing in sizes)}")
     changes = f"{news.changed:,} indexed, {news.removed:,} removed" if news.changed or news.removed else "up to date"
     print(f"{changes} in {row['seconds']} s; the index has {stats.bytes / 1e6:.1f} MB", file=sys.stderr)
     for reason, count in totals.skipped.items():

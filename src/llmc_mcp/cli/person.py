@@ -59,8 +59,8 @@ def indexed_folder(folder: str, *, named: bool = False) -> str:
     is_indexed = home_of(data_directory(), os.fsencode(project)).current() is not None
     if is_broad(project) and not (named or is_repository or is_indexed or _says_yes(project)):
         raise InvalidArgument(
-            f"{project} is too much to index, and no repository",
-            hint="Go to the folder of a project first, or name this one: llmc index PATH.",
+            f"{project} is not a repository, and too large to index unless you name it",
+            hint=f"Go to the folder of a project first, or name this one: llmc index {project}.",
         )
     return project
 
@@ -69,7 +69,9 @@ def _says_yes(folder: str) -> bool:
     """Whether the person at the terminal wants all of a folder indexed; nobody is asked elsewhere."""
     if not (sys.stdin.isatty() and sys.stderr.isatty()):
         return False
-    print(f"{folder} is no repository: index everything below it? That may take long. [y/N] ", end="", file=sys.stderr)
+    print(
+        f"{folder} is not a repository: index everything below it? That may take long. [y/N] ", end="", file=sys.stderr
+    )
     sys.stderr.flush()
     return sys.stdin.readline().strip().lower() in ("y", "yes")
 
@@ -81,6 +83,7 @@ _IN_OTHER_WORDS = (
     (re.compile(r"undo_id=(U_\w+)"), r"llmc undo \1"),
     (re.compile(r", or force=\[paths\]"), ""),
     (re.compile(r"force=true"), "--force"),
+    (re.compile(r"rag_index\(path=([^)]+)\)"), r"llmc index \1"),
     (re.compile(r"rag_search"), "llmc search"),
     (re.compile(r"linux_search_content"), "rg"),
 )

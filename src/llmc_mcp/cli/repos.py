@@ -1,6 +1,7 @@
 """`llmc repos`: which repositories are indexed, for a person."""
 
 import os
+import shlex
 import shutil
 import sys
 import time
@@ -8,7 +9,8 @@ from typing import NamedTuple
 
 from ..command_line import JSON, Arguments, Command, Positional
 from ..errors import NotFound
-from ..printing import print_json, print_line
+from ..policy import is_below
+from ..printing import counted, print_json, print_line
 from ..rag.store.layout import Home, indexed_folders
 from ..rag.store.tables import IndexDamaged, IndexTables
 from ..store.data_dir import data_directory
@@ -25,7 +27,7 @@ def list_all(given: Arguments) -> int:
         return 0
     for row in rows:
         state = "" if row.state == "complete" else f", {row.state}"
-        size = f"{row.files:,} files, {row.chunks:,} chunks, {row.bytes / 1e6:.1f} MB"
+        size = f"{counted(row.files, 'file')}, {counted(row.chunks, 'chunk')}, {row.bytes / 1e6:.1f} MB"
         print_line(f"{row.path}  {size}, {row.updated_iso or 'never'}{state}")
     if not rows:
         print("no repository is indexed; llmc repos add PATH indexes one", file=sys.stderr)
@@ -48,9 +50,16 @@ def add(given: Arguments) -> int:
 def forget(given: Arguments) -> int:
     """Delete the index of a folder."""
     (folder,) = given.positionals
-    wanted = {folder.rstrip("/"), os.path.realpath(folder)}
-    found = [(path, home) for path, home in indexed_folders(data_directory()) if path in wanted]
+    real = os.path.realpath(folder)
+    indexed = indexed_folders(data_directory())
+    found = [(path, home) for path, home in indexed if path in (folder.rstrip("/"), real)]
     if not found:
+        around = max((path for path, _ in indexed if is_below(real, path)), key=len, default=None)
+        if around is not None:
+            raise NotFound(
+                f"{folder} is not indexed by itself: it belongs to {around}",
+                hint=f"llmc repos forget {shlex.quote(around)} forgets all of that.",
+            )
         raise NotFound(f"{folder} is not indexed", hint="llmc repos list shows what is.")
     for path, home in found:
         shutil.rmtree(home.folder)

@@ -288,12 +288,13 @@ def mount(source: bytes, target: bytes, kind: bytes, flags: int, options: bytes 
 
 # --- inotify ---------------------------------------------------------------------------------------
 
+IN_MODIFY, IN_CLOSE_WRITE = 0x2, 0x8
 IN_MOVED_FROM, IN_MOVED_TO, IN_CREATE, IN_DELETE = 0x40, 0x80, 0x100, 0x200
 IN_ISDIR = 0x40000000
 IN_Q_OVERFLOW = 0x4000
 IN_IGNORED = 0x8000
 
-_IN_CHANGES = 0x8 | IN_MOVED_FROM | IN_MOVED_TO | IN_CREATE | IN_DELETE  # 0x8: closed after writing
+_IN_CHANGES = IN_CLOSE_WRITE | IN_MOVED_FROM | IN_MOVED_TO | IN_CREATE | IN_DELETE
 _IN_HOW = 0x01000000 | 0x02000000 | 0x04000000  # folders only, links not followed, no events of unlinked files
 _IN_FOLDER = 0x01000000 | 0x04000000
 _IN_HEAD = 16
@@ -306,13 +307,13 @@ def inotify() -> int:
 
 def inotify_watch(fd: int, folder: bytes) -> int:
     """Watch a folder (not its subfolders); return the watch number that its events carry."""
-    return _check(_libc.inotify_add_watch(fd, folder, ctypes.c_uint32(_IN_CHANGES | _IN_HOW)))
+    return _check(_libc.inotify_add_watch(fd, folder, ctypes.c_uint32(_IN_CHANGES | IN_MODIFY | _IN_HOW)))
 
 
 def inotify_watch_open(fd: int, folder: int) -> int:
     """Watch an open folder for everything that changes an entry in it, also its mode and what is written so far."""
     path = b"/proc/self/fd/%d" % folder
-    return _check(_libc.inotify_add_watch(fd, path, ctypes.c_uint32(_IN_CHANGES | 0x2 | 0x4 | _IN_FOLDER)))
+    return _check(_libc.inotify_add_watch(fd, path, ctypes.c_uint32(_IN_CHANGES | IN_MODIFY | 0x4 | _IN_FOLDER)))
 
 
 def inotify_forget(fd: int, watch: int) -> None:

@@ -138,6 +138,7 @@ def ask_about(
     answers = ctx.app.rag.ask(question, caller_of(ctx))
     found = [(view, answer, complete, note) for (view, answer, complete, _), note in answers if answer is not None]
     if not found:
+        ctx.app.rag.refuse_partial(note for _, note in answers)
         near = [name for (*_, some), _ in answers for name in some]
         hint = f"Did you mean {', '.join(near)}?" if near else "rag_search finds code by what it does."
         raise NotFound(f"nothing here is called {symbol}", hint=hint)

@@ -133,9 +133,11 @@ def _portrait_of_file(ctx: Context, path: str) -> "tuple[GraphView, Portrait, Co
         portrait = questions.portrait_of_file(view, inside, 12, ctx.check)
         return view, portrait, Coverage(*view.files.completeness())
 
-    for (view, portrait, complete), note in ctx.app.rag.ask(question, caller_of(ctx)):
+    answers = ctx.app.rag.ask(question, caller_of(ctx))
+    for (view, portrait, complete), note in answers:
         if portrait is not None:
             return view, portrait, complete, note
+    ctx.app.rag.refuse_partial(note for _, note in answers)
     hint = "It may be ignored, binary or too large; read_file reads it."
     if not ctx.app.rag.is_covered(place.real):
         from ..rag.query.folders import HOW_TO_INDEX

@@ -31,8 +31,8 @@ _QUIET_S, _LONGEST_S = 0.5, 2.0  # debounce: after the last change, and at the l
 _WALK_EVERY_S = 60.0  # a watched root is still walked: a folder of ignored files alone has no watch
 _WALK_UNWATCHED_S = 3.0
 _WALK_SHARE = 20  # the interval between walks, in durations of a walk
-# A build commits after so many files, then after twice as many as it has: tantivy merges what comes in many pieces.
-_COMMIT_FILES, _COMMIT_MOST = 500, 20_000
+# A build commits after so many files, then after half as many as it has: tantivy merges what comes in many pieces.
+_COMMIT_FILES, _COMMIT_MOST = 500, 5_000
 _TELL_S = 0.1
 _NICE = 5
 _MANY, _TURN = 200, 100  # changed files: of more, what the graph needs comes later, in turns of so many
@@ -55,6 +55,7 @@ class Keeper:
         root = os.open(".", os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
         self._walk = Walk(root, setup.rules, setup.ripgrep, setup.home)
         self._watch = Watch()
+        self._walk.begin()  # ripgrep runs while the vectors are loaded
         self._embedding = embed.load(setup.embedding)
         self._workers = ParserPool(self._walk, self._embedding)
         self._ranker = Ranker(ranker, self._home, self._embedding)
@@ -68,7 +69,9 @@ class Keeper:
         self._unsure: set[bytes] = set()  # new names since the last walk, which decides whether they are ignored
         self._ignored: set[bytes] = set()  # changed files that a walk did not list: no reason for another walk
         self._waiting: list[KeeperRequest] = []  # pings that wait for the changes being indexed
+        self._noticed: set[bytes] = set()  # files that changed since, and are not indexed yet
         self._unread = False  # whether files of the index lack their references
+        self._reads_references = False  # at the moment: searches need not wait for that
 
     def run(self) -> None:
         """Serve until stdin closes, the folder of the index is gone, or no request has come for a long time."""
@@ -86,7 +89,7 @@ class Keeper:
                 self._answer(self._requests.pop(0))
             elif now - self._last_request > self._setup.idle_s:
                 break  # whoever asks next has the files compared with the index again
-            elif self._watch.fd in ready:
+            elif self._watch.fd in ready or self._noticed:
                 self._follow()
             elif self._walk_due(now):
                 self._do(self._idle(), lambda: self._update(None))
@@ -121,6 +124,11 @@ class Keeper:
     def _tick(self) -> None:
         """Called often during long work: read requests, report progress, stop if cancelled."""
         self._hear(0.0)
+        if self._reads_references:
+            self._answer_pings()
+        if self._home.identity() != self._folder:  # it was deleted: nobody wants what is being made
+            self._closed = True
+            raise _BuildCancelled
         if self._cancelled(self._now.id) or (self._closed and not self._now.building):
             raise _BuildCancelled
         if time.monotonic() - self._reported_at > _TELL_S:
@@ -129,7 +137,7 @@ class Keeper:
     def _patience(self) -> float:
         now = time.monotonic()
         ends = [self._last_request + self._setup.idle_s, self._next_walk()]
-        return 0.0 if self._requests or self._unread else max(min(ends) - now, 0.0) + 0.001
+        return 0.0 if self._requests or self._noticed or self._unread else max(min(ends) - now, 0.0) + 0.001
 
     def _next_walk(self) -> float:
         if not self._walked:
@@ -143,7 +151,7 @@ class Keeper:
     # --- requests --------------------------------------------------------------------------------
 
     def _answer(self, request: KeeperRequest) -> None:
-        if request.do == "ping" or (request.do == "join" and self._walked and self._home.current() is not None):
+        if self._is_ping(request):
             self._catch_up(request)
             return
         if request.do == "stop":  # the request has ended
@@ -156,6 +164,27 @@ class Keeper:
             self._do(start, lambda: self._build(request.why))
         else:
             self._do(start, lambda: self._update(request.paths or None, sure=True))
+
+    def _is_ping(self, request: KeeperRequest) -> bool:
+        joins = request.do == "join" and self._walked and self._home.current() is not None
+        return request.do == "ping" or bool(joins)
+
+    def _answer_pings(self) -> None:
+        """Answer those that searches wait for, if all changes are in the index, whatever else goes on."""
+        pings = [request for request in self._requests if self._is_ping(request) and not request.references]
+        if not pings or not self._walked or self._watch.reason:
+            return
+        self._noticed = self._changes(0.0)
+        if self._noticed or self._walk_wanted or self._watch.written:
+            return
+        self._requests = [request for request in self._requests if request not in pings]
+        for ping in pings:
+            self._lines.tell(msgspec.structs.replace(self._idle(), id=ping.id, done=True))
+
+    def _attend(self) -> None:
+        """Called while the writer merges what it has written."""
+        self._hear(0.0)
+        self._answer_pings()
 
     def _do(self, start: News, work: Callable[[], None]) -> None:
         """Run something under the lock of the index, and report how it ended."""
@@ -202,7 +231,7 @@ class Keeper:
         """Index all changes so far; returns why that was not possible."""
         if not self._walked:  # nothing is watched before the first walk
             return "not compared with the files yet"
-        paths = self._changes(0.0)
+        paths = self._changes(0.0) | self._watch.written
         if self._watch.reason and not self._walk_wanted:
             ago = time.monotonic() - self._walked
             self._walk_wanted = self._may_walk(time.monotonic())
@@ -237,7 +266,7 @@ class Keeper:
 
     def _changes(self, quiet: float) -> set[bytes]:
         """Files that changed, once `quiet` seconds pass without another change, or a request comes."""
-        paths: set[bytes] = set()
+        paths, self._noticed = self._noticed, set[bytes]()
         until = time.monotonic() + _LONGEST_S
         heard = [self._watch.fd, 0, *self._lines.fds()] if quiet else [self._watch.fd]
         while self._watch.fd >= 0:
@@ -257,10 +286,10 @@ class Keeper:
     # --- the work --------------------------------------------------------------------------------
 
     def _files(self) -> list[WalkedFile]:
-        started, since = time.monotonic(), time.time_ns() - _CLOCK_NS
+        started = time.monotonic()
         self._walk_wanted = False
         seen = self._walk.files(self._tick)
-        self._walk_wanted |= self._watch.follow((file.path for file in seen), since)
+        self._walk_wanted |= self._watch.follow((file.path for file in seen), self._walk.began_ns - _CLOCK_NS)
         self._walked = time.monotonic()
         self._walk_took = self._walked - started
         walk = self._walk
@@ -301,8 +330,10 @@ class Keeper:
                 self._home.put_in_force(build)
             self._tell(msgspec.structs.replace(self._now, busy=False, done=True))  # the rest is cleaning up
             self._tell_waiting("")
-        finally:
+        except BaseException:
             writer.close()
+            raise
+        writer.close(self._attend)
 
     def _some(self, paths: Sequence[bytes], writer: IndexWriter, sure: bool) -> tuple[list[Job] | None, list[int]]:
         """What to parse and what to drop, of some files; None if a walk has to decide now what is ignored."""
@@ -368,6 +399,7 @@ class Keeper:
             writer.drop(file)
         jobs = _with_earlier(jobs, writer) if writer.complete else jobs
         if writer.complete and len(jobs) > _MANY:  # what can be searched comes first, references follow
+            writer.expect_many()
             jobs = [msgspec.structs.replace(job, references=READ_LATER) for job in jobs]
         before = writer.count() - sum(not writer.is_new(job.id) for job in jobs) if self._now.building else 0
         self._note(files_done=before, files_total=before + len(jobs), removed=len(dropped))
@@ -379,7 +411,7 @@ class Keeper:
                 self._note(files_done=done)
                 if done >= due and done < self._now.files_total:
                     writer.commit()
-                    due = done + min(max(_COMMIT_FILES, 2 * done), _COMMIT_MOST)
+                    due = done + min(max(_COMMIT_FILES, done // 2), _COMMIT_MOST)
         except _BuildCancelled:
             writer.commit()
             raise
@@ -393,6 +425,7 @@ class Keeper:
         if build is None:
             return
         writer = IndexWriter(build)
+        self._reads_references = True
         try:
             rows = writer.unread(_TURN)
             jobs = [Job(file, path, size, known, references=READ_NOW) for file, path, size, known in rows]
@@ -401,7 +434,8 @@ class Keeper:
             writer.commit()
             self._unread = bool(writer.unread(1))
         finally:
-            writer.close()
+            self._reads_references = False
+            writer.close(self._attend)
 
 
 def _with_earlier(jobs: list[Job], writer: IndexWriter) -> list[Job]:

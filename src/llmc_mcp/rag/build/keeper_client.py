@@ -55,12 +55,14 @@ class Builder:
         self._whole = 0  # id of the running request for the whole index,
         self._whole_compares = False  # … and whether it compares all files whatever is known of them
         self._led: set[int] = set()  # requests with a thread that sees them through
+        self._joins: set[int] = set()  # … that nobody made explicitly: they survive a process that was killed
         self._waiters: dict[int, int] = {}  # by request: how many threads wait for its outcome
         self._goes_on: set[int] = set()  # requests that continue although their waiter has timed out
         self._stopped: set[int] = set()  # cancelled requests
         self._pending: dict[int, socket.socket] = {}  # by request: the connection that it went out on
         self._outcomes: dict[int, News] = {}
         self._news = News()
+        self._why_ended = ""  # the last process that failed
         self._heard = 0.0
         self._closed = False
         self._leading: list[threading.Thread] = []
@@ -206,6 +208,8 @@ class Builder:
         self._leading.append(leader)
         self._whole, self._whole_compares = request.id, do == "refresh"
         self._led.add(request.id)
+        if do == "join":
+            self._joins.add(request.id)
         return self._join(request.id)
 
     def _lead(self, request: KeeperRequest, who: Session) -> None:
@@ -220,7 +224,8 @@ class Builder:
                 self._see_through(request, self._connected(who, check), check)
                 if request.id not in self._led:
                     return
-            raise FeatureUnavailable(f"the indexing process ended {_TRIES} times before it answered")
+            why = self._why_ended or f"the indexing process ended {_TRIES} times before it answered"
+            raise FeatureUnavailable(why)
         except LlmcError as exc:
             self._settle(request.id, News(id=request.id, done=True, failed=exc.message, hint=exc.hint or ""))
         except Exception as exc:  # noqa: BLE001 - whatever it is, a caller waits for this request
@@ -256,6 +261,7 @@ class Builder:
             self._outcomes[ticket] = news
             self._pending.pop(ticket, None)
             self._led.discard(ticket)
+            self._joins.discard(ticket)
             if ticket == self._whole:
                 self._whole = 0
             self._goes_on.discard(ticket)
@@ -320,9 +326,10 @@ class Builder:
             self._changed.notify_all()
 
     def _lose(self, line: socket.socket, why: str) -> None:
-        """The process has ended: because of a failure, or with the server that ran it; then another can take over."""
+        """The process has ended: because of a failure, or with the server that ran it. Another can take over."""
+        self._why_ended = why
         for ticket in [ticket for ticket, whose in self._pending.items() if whose is line]:
-            if why or ticket not in self._led:
+            if ticket not in self._led or (why and ticket not in self._joins):
                 failed = why or "the indexing process ended"
                 self._settle(ticket, News(id=ticket, done=True, failed=failed, lost=not why))
             else:

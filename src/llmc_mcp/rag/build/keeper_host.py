@@ -232,9 +232,16 @@ class KeeperHost:
         finally:
             _close(opened[1:])
         try:
+            # The process imports what it needs meanwhile, and looks at nothing before it has its setup.
+            if self._share is None and self._home.current() is None and self._home.seed() is None:
+                seed(self._home, self._root.fd, self._setup.kind())
             os.write(in_write, msgspec.json.encode(self._setup) + b"\n")
         except BrokenPipeError:
             pass  # it has ended: whoever waits for it is told
+        except BaseException:
+            with self._lock:
+                self._hang_up()
+            raise
         return child
 
     def _open(self, grammars: bytes) -> list[int]:
@@ -260,18 +267,16 @@ class KeeperHost:
         """Make the folder of the index and unpack the grammars; returns their folder. Slow the first time."""
         try:
             self._home.prepare(self._root.shown)
-            if self._home.current() is None:
-                self._find_beginning(tokens)
+            if self._share is not None and self._home.current() is None:
+                self._find_beginning(tokens, self._share)
             return os.fsencode(unpack(self._data_dir))
         except OSError as exc:
             raise self._unavailable(exc) from None
 
-    def _find_beginning(self, tokens: list[int]) -> None:
+    def _find_beginning(self, tokens: list[int], share: IndexShare) -> None:
         """Have the index begin with another one: that of a sibling here, else that of another server."""
-        share = self._share
-        if share is not None:
-            share.forget_failed()
-        if self._home.seed() is not None or seed(self._home, self._root.fd, self._setup.kind()) or share is None:
+        share.forget_failed()
+        if self._home.seed() is not None or seed(self._home, self._root.fd, self._setup.kind()):
             return
         renewed = time.monotonic()
 

@@ -257,7 +257,7 @@ def _restored(job: Job, earlier: EarlierContent, text: bytes) -> IndexedContent:
         chunks=msgspec.msgpack.decode(earlier.chunks, type=list[Chunk]),
         references=PackedReferences(),
         broken_line=0,
-        imports=imported(path, language, Record(earlier.record).all()),
+        imports=imported(path, language, Record(earlier.record).imports()),
     )
     return IndexedContent(
         language=parsed.language,

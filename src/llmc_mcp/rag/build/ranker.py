@@ -26,6 +26,7 @@ _READ = 1 << 16
 _LONGEST_REQUEST = 16 << 20
 _PATIENCE_S = 2.0  # for a server to send its request, and to take the reply
 _LONGEST_S = 30  # of a search
+_OBJECTS = 50_000  # that are made between two looks for cycles: a search makes ten thousand, and none
 
 
 class Ranker:
@@ -67,6 +68,7 @@ class Ranker:
                 if os.getppid() == keeper:
                     keep_only(self._listener.fileno(), theirs)
                     gc.freeze()
+                    gc.set_threshold(_OBJECTS)
                     _serve(self._listener, self._home, self._embedding)
             finally:
                 os._exit(1)

@@ -6,12 +6,14 @@ to the root. Symbolic links are never followed, and every file is opened beneath
 """
 
 import errno
+import fcntl
 import os
 import select
 import signal
 import stat as stat_bits
 import subprocess
 import tempfile
+import time
 from collections.abc import Callable, Iterator
 from typing import NamedTuple
 
@@ -25,10 +27,12 @@ RAG_IGNORE = b".ragignore"
 IGNORE_FILES = frozenset({RAG_IGNORE, b".gitignore", b".ignore", b".rgignore"})
 
 _QUIET = ["--no-config", "--no-ignore-global", "--no-messages", "--color=never", "--no-require-git"]
+_OWN_IGNORE_FILES = ("--glob", RAG_IGNORE.decode())
 _NO_LINKS = syscalls.RESOLVE_BENEATH | syscalls.RESOLVE_NO_MAGICLINKS | syscalls.RESOLVE_NO_SYMLINKS
 _OPEN_FILE = os.O_RDONLY | os.O_NONBLOCK | os.O_NOCTTY | os.O_NOFOLLOW
-_READ = 1 << 18
+_READ, _PIPE = 1 << 18, 1 << 20
 _TICK_S, _TICK_EVERY = 0.05, 256
+_NICE = 10
 # Rules cost ripgrep some hundred times their length. A file past these limits excludes its whole folder: the rules that
 # are not read may be there to exclude something.
 _IGNORE_BYTES = 64 << 10  # of one .ragignore
@@ -43,6 +47,18 @@ class WalkedFile(NamedTuple):
     path: bytes
     size: int
     mtime_ns: int
+
+
+class _Listing(NamedTuple):
+    """A ripgrep that lists files, and the end of the pipe to read them from."""
+
+    process: subprocess.Popen[bytes]
+    pipe: int
+
+    def end(self) -> None:
+        os.close(self.pipe)
+        self.process.kill()
+        self.process.wait()
 
 
 class Skip(Exception):
@@ -61,12 +77,21 @@ class Walk:
         self._resolve = _NO_LINKS | (0 if rules.cross_mounts else syscalls.RESOLVE_NO_XDEV)
         self.ignore_files = ""  # which ignore files the last walk found too large
         self.past_limit = 0  # files that the last walk left out: more than max_files
+        self.began_ns = 0  # when the last walk began, by the clock of files
+        self._ahead: tuple[_Listing, _Listing] | None = None  # of ignore files, and of all files
+
+    def begin(self) -> None:
+        """Have ripgrep list the files already, for the next call of `files`."""
+        self.began_ns = time.time_ns()
+        self._ahead = self._start(*self._flags(), *_OWN_IGNORE_FILES), self._start(*self._flags())
 
     def files(self, tick: Callable[[], None]) -> list[WalkedFile]:
         """The files to index, sorted by path, at most `max_files`. Calls `tick` often."""
         most = self._rules.max_files
         paths: list[bytes] = []
         count = 0
+        if self._ahead is None:
+            self.began_ns = time.time_ns()
         for path in self._listed(tick):
             if self._is_allowed(path):
                 paths.append(path)
@@ -99,19 +124,26 @@ class Walk:
     def _real_path(self, path: bytes) -> str:
         return f"{self._at}/{os.fsdecode(path)}"
 
+    def _flags(self) -> list[str]:
+        return ["--files", "--null", *([] if self._rules.cross_mounts else ["--one-file-system"])]
+
     def _listed(self, tick: Callable[[], None]) -> Iterator[bytes]:
-        flags = ["--files", "--null", *([] if self._rules.cross_mounts else ["--one-file-system"])]
-        own_rules = self._own_rules(flags, tick)
+        ahead, self._ahead = self._ahead, None
+        own, every = ahead or (self._start(*self._flags(), *_OWN_IGNORE_FILES), None)
+        own_rules = self._own_rules(own, tick)
+        if not own_rules:
+            yield from self._paths(every or self._start(*self._flags()), tick)
+            return
+        if every is not None:
+            every.end()
         with tempfile.NamedTemporaryFile(dir=self._scratch, prefix="ignore-") as spelled:
             spelled.write(own_rules)
             spelled.flush()
-            ignore = ["--ignore-file", spelled.name] if own_rules else []
-            yield from self._ripgrep_paths(tick, *flags, *ignore)
+            yield from self._paths(self._start(*self._flags(), "--ignore-file", spelled.name), tick)
 
-    def _own_rules(self, flags: list[str], tick: Callable[[], None]) -> bytes:
+    def _own_rules(self, listing: _Listing, tick: Callable[[], None]) -> bytes:
         """The rules of every .ragignore, from the top down: the deeper of two that match a file decides."""
-        listed = self._ripgrep_paths(tick, *flags, "--glob", RAG_IGNORE.decode())
-        visible = (path for path in listed if not self._hidden.cover(self._real_path(path)))
+        visible = (path for path in self._paths(listing, tick) if not self._hidden.cover(self._real_path(path)))
         found = sorted(visible, key=lambda path: path.count(b"/"))
         rules: list[bytes] = []
         refused: list[bytes] = []
@@ -142,35 +174,43 @@ class Walk:
             return None
         return [rule for line in lines if (rule := spell_out(line, folder))]
 
-    def _ripgrep_paths(self, tick: Callable[[], None], *arguments: str) -> Iterator[bytes]:
-        """Paths that ripgrep prints, as they come; it is killed when the iteration ends."""
+    def _start(self, *arguments: str) -> _Listing:
         command = [self._ripgrep, *_QUIET, *arguments, "--", "./"]
-        read, write = os.pipe()
+        read, write = os.pipe2(os.O_CLOEXEC)
+        try:
+            fcntl.fcntl(write, fcntl.F_SETPIPE_SZ, _PIPE)  # it need not wait for somebody to read
+        except OSError:
+            pass  # an ordinary user has a limit for all pipes
         try:
             listing = subprocess.Popen(
                 command,
                 stdin=subprocess.DEVNULL,
                 stdout=write,
                 env={},
-                preexec_fn=limit_own_memory,  # noqa: PLW1509 - no other thread of this process holds a Python lock
+                preexec_fn=_in_the_background,  # noqa: PLW1509 - no other thread of this process holds a Python lock
             )
+        except BaseException:
+            os.close(read)
+            raise
         finally:
             os.close(write)
+        return _Listing(listing, read)
+
+    def _paths(self, listing: _Listing, tick: Callable[[], None]) -> Iterator[bytes]:
+        """Paths that ripgrep prints, as they come; it is killed when the iteration ends."""
         try:
             rest = b""
             while True:
-                while not select.select([read], [], [], _TICK_S)[0]:
+                while not select.select([listing.pipe], [], [], _TICK_S)[0]:
                     tick()
-                if not (piece := os.read(read, _READ)):
-                    self._refuse_dead(listing.wait())
+                if not (piece := os.read(listing.pipe, _READ)):
+                    self._refuse_dead(listing.process.wait())
                     break
                 tick()
                 *whole, rest = (rest + piece).split(b"\0")
                 yield from (path.removeprefix(b"./") for path in whole)
         finally:
-            os.close(read)
-            listing.kill()
-            listing.wait()
+            listing.end()
 
     @staticmethod
     def _refuse_dead(code: int) -> None:
@@ -203,6 +243,12 @@ class Walk:
         if room <= 0:
             raise Skip("too large")
         return b"".join(pieces), info
+
+
+def _in_the_background() -> None:
+    """A list of many files must not slow down the first answer after a start."""
+    limit_own_memory()
+    os.nice(_NICE)
 
 
 def _refused_words(paths: list[bytes]) -> str:

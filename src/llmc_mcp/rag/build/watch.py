@@ -6,7 +6,9 @@ events. A new folder is watched at once. If the kernel has no watch left, files 
 
 import errno
 import os
+from collections import Counter
 from collections.abc import Collection, Iterable, Iterator
+from typing import NamedTuple
 
 from ...kernel import syscalls
 from .walk import IGNORE_FILES
@@ -20,6 +22,7 @@ class Watch:
 
     def __init__(self) -> None:
         self.reason = ""  # why files are walked instead; empty while inotify works
+        self.written: set[bytes] = set()  # files that were written to, and not closed yet
         self._folders: dict[int, bytes] = {}
         self._watched: dict[bytes, int] = {}
         try:
@@ -38,10 +41,18 @@ class Watch:
         fresh = wanted - self._watched.keys()
         for folder in fresh:
             self._add(folder)
-        empty = [one for folder in fresh for one in _empty_below(folder, wanted) if one not in self._watched]
+        known = Counter(folder.rpartition(b"/")[0] or b"." for folder in wanted if folder != b".")
+        seen = {folder: info for folder in fresh if (info := _stat(folder)) is not None}
+        # Most file systems count the folders in a folder by its links: its own, `.` and the `..` of each. Others count
+        # none: they are told by not doing it anywhere.
+        counted = {folder for folder, info in seen.items() if info.links - 2 == known[folder]}
+        full = counted if any(known[folder] for folder in counted) else set[bytes]()
+        empty = [one for folder in seen.keys() - full for one in _empty_below(folder, wanted)]
+        empty = [folder for folder in empty if folder not in self._watched]
         for folder in empty:
             self._add(folder)
-        return any(_changed(folder) >= since_ns for folder in fresh) or not all(map(_is_empty, empty))
+        changed = any(info.mtime_ns >= since_ns for info in seen.values())
+        return changed or not all(map(_is_empty, empty))
 
     def _add(self, folder: bytes) -> None:
         if self.fd < 0 or self.reason:
@@ -66,6 +77,7 @@ class Watch:
         for number, mask, _, name in events:
             if mask & syscalls.IN_Q_OVERFLOW:
                 walk = True
+                self.written.clear()
                 continue
             folder = self._folders.get(number)
             if folder is None:
@@ -81,7 +93,10 @@ class Watch:
             elif mask & syscalls.IN_ISDIR:
                 walk = True
                 self._follow_new(path)
+            elif mask & syscalls.IN_MODIFY:
+                self.written.add(path)
             else:
+                self.written.discard(path)
                 paths.add(path)
         return paths, walk
 
@@ -130,8 +145,14 @@ def _is_empty(folder: bytes) -> bool:
     return all((_entries(folder) or {}).values())
 
 
-def _changed(folder: bytes) -> int:
+class _FolderInfo(NamedTuple):
+    mtime_ns: int
+    links: int
+
+
+def _stat(folder: bytes) -> _FolderInfo | None:
     try:
-        return os.stat(folder).st_mtime_ns
+        info = os.stat(folder)
     except OSError:
-        return 0  # gone: so are its files
+        return None  # gone: so are its files
+    return _FolderInfo(info.st_mtime_ns, info.st_nlink)

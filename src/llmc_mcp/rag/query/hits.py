@@ -122,13 +122,14 @@ def _best_definition(
     reader: IndexTables, file: File, source: bytes, one: ScoredChunk, ranked: RankedChunks, question: Question
 ) -> _Shown:
     """The definition of a file that answers best, whole if it isn't too large; else the chunk, below its head."""
-    definitions = reader.outline(file.id)
+    definitions = reader.stored_outline(file.id)
     chunk = file.chunks[one.chunk]
     found = passages.ranked(source, definitions, file.chunks, one.best, question, ranked.terms)
     told = [_told(definitions[place], score + one.score) for place, score in found[:_DEFINITIONS]]
     if not found or not passages.is_code(definitions, chunk):
-        owner = definitions[chunk.definition] if chunk.definition >= 0 else None
-        return _Shown(_piece(source, chunk), owner.qualname if owner else "", owner.kind if owner else "", told)
+        at = chunk.definition
+        named = (definitions.qualname(at), definitions.kind(at)) if at >= 0 else ("", "")
+        return _Shown(_piece(source, chunk), *named, told)
     best = definitions[found[0].definition]
     if best.span.end - best.span.start <= _LARGEST_WHOLE:
         piece = _with_small_ones(source, [definitions[one.definition] for one in _close(found)])

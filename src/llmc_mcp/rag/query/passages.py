@@ -9,9 +9,10 @@ from operator import mul
 from typing import NamedTuple
 
 from ..parse import words
+from ..parse.outline import StoredOutline
 from ..parse.question import Question, last_name, owner_name
 from ..parse.scopes import CLASSES, FUNCTIONS
-from ..parse.types import Chunk, Definition
+from ..parse.types import Chunk, Definition, Span
 from ..store.types import QuestionTerms
 
 _AVERAGE = 60  # terms of a definition
@@ -41,7 +42,7 @@ class _Definition(NamedTuple):
 
 def ranked(
     source: bytes,
-    definitions: Sequence[Definition],
+    definitions: StoredOutline,
     chunks: Sequence[Chunk],
     scores: Mapping[int, float],
     question: Question,
@@ -56,7 +57,7 @@ def ranked(
 
 def features(
     source: bytes,
-    definitions: Sequence[Definition],
+    definitions: StoredOutline,
     chunks: Sequence[Chunk],
     scores: Mapping[int, float],
     question: Question,
@@ -68,26 +69,26 @@ def features(
         if number < len(chunks):
             for at in _inside(definitions, chunks[number]):
                 best[at] = max(best.get(at, 0.0), score)
-    own = _own_texts(source, definitions, best)
-    named = _Named(question)
-    return {at: _features(definitions[at], own[at], score, named, terms) for at, score in best.items()}
+    wanted = {at: definitions[at] for at in best}
+    own = _own_texts(source, wanted, definitions.parts([at for at in best if definitions.is_type(at)]))
+    named, total = _Named(question), max(sum(terms.weights.values()), 1.0)
+    return {at: _features(wanted[at], own[at], score, named, terms.weights, total) for at, score in best.items()}
 
 
-def _inside(definitions: Sequence[Definition], chunk: Chunk) -> list[int]:
+def _inside(definitions: StoredOutline, chunk: Chunk) -> list[int]:
     """The functions and types that share lines with a chunk; a type with more than itself only where it begins."""
     first, last = chunk.span.first_line, chunk.span.last_line
-    found: list[int] = []
-    for at, one in enumerate(definitions):
-        is_function = one.kind in FUNCTIONS and one.span.first_line <= last and one.span.last_line >= first
-        if is_function or (one.kind in CLASSES and first <= one.span.first_line <= last):
-            found.append(at)
-    return found
+    return [
+        at
+        for at, kind, begins, ends in definitions.code
+        if begins <= last and (begins >= first or (ends >= first and kind in FUNCTIONS))
+    ]
 
 
-def is_code(definitions: Sequence[Definition], chunk: Chunk) -> bool:
+def is_code(definitions: StoredOutline, chunk: Chunk) -> bool:
     """Whether a chunk holds a function or a type, or a part of one."""
     return bool(_inside(definitions, chunk)) or (
-        chunk.definition >= 0 and definitions[chunk.definition].kind in CLASSES | FUNCTIONS
+        chunk.definition >= 0 and definitions.kind(chunk.definition) in CLASSES | FUNCTIONS
     )
 
 
@@ -102,19 +103,15 @@ def best_chunk(definition: Definition, chunks: Sequence[Chunk], scores: Mapping[
     return max(inside, key=lambda number: scores[number])
 
 
-def _own_texts(source: bytes, definitions: Sequence[Definition], wanted: Mapping[int, float]) -> dict[int, str]:
+def _own_texts(source: bytes, wanted: Mapping[int, Definition], parts: Mapping[int, list[Span]]) -> dict[int, str]:
     """The text of each definition; that of a type without its functions."""
-    inside: dict[int, list[Definition]] = {at: [] for at in wanted if definitions[at].kind in CLASSES}
-    for one in definitions:
-        if one.parent in inside:
-            inside[one.parent].append(one)
     texts: dict[int, str] = {}
-    for at in wanted:
-        start, end = definitions[at].span.start, definitions[at].span.end
+    for at, one in wanted.items():
+        start, end = one.span.start, one.span.end
         pieces: list[bytes] = []
-        for one in inside.get(at, ()):
-            pieces.append(source[start : one.span.start])
-            start = max(start, one.span.end)
+        for part in parts.get(at, ()):
+            pieces.append(source[start : part.start])
+            start = max(start, part.end)
         texts[at] = b" ".join([*pieces, source[start:end]]).decode("utf-8", "replace")
     return texts
 
@@ -143,19 +140,21 @@ def _terms_of(names: Sequence[str]) -> dict[str, set[str]]:
     return found
 
 
-def _features(one: Definition, text: str, chunk: float, named: _Named, terms: QuestionTerms) -> _Definition:
-    counts = Counter(words.terms(text).split())
-    norm = _SATURATION * (0.4 + 0.6 * sum(counts.values()) / _AVERAGE)
-    found = ((weight, counts[term]) for term, weight in terms.weights.items() if term in counts)
-    shared = sum(weight * count / (count + norm) for weight, count in found)
+def _features(
+    one: Definition, text: str, chunk: float, named: _Named, weights: Mapping[str, float], total: float
+) -> _Definition:
+    """How well a definition fits; `total` is what its words can weigh at most."""
+    found = words.terms(text).split()
+    norm = _SATURATION * (0.4 + 0.6 * len(found) / _AVERAGE)
+    counts = Counter(found)
+    shared = sum([weight * counts[term] / (counts[term] + norm) for term, weight in weights.items() if term in counts])
     term = words.name_term(one.name)
     parts = set(words.terms(one.qualname).split())
-    total = max(sum(terms.weights.values()), 1.0)
     owner = words.name_term(one.qualname.removesuffix(f".{one.name}").rpartition(".")[2])
     return _Definition(
         chunk=chunk,
         text=2.2 * shared / total,
-        name=sum(terms.weights.get(part, 0.0) for part in parts) / total,
+        name=sum([weights[part] for part in parts if part in weights]) / total,
         titled=_says(named.title, term, owner),
         told=_says(named.prose, term, owner),
         quoted=_says(named.code, term, owner),

@@ -38,7 +38,9 @@ _MOST = 200  # hits of which a glob leaves some
 _SPARE = 4  # hits beyond the limit, should some files have changed
 _LISTED_S = 5.0  # how long the list of repositories is taken for current
 _OPEN = 32  # databases that stay open
+_UNREADABLE = "its index can't be read"
 _NAMED = 8  # repositories that an error message names
+_NEAREST = 3  # names like one that is not known
 
 
 class Repository(NamedTuple):
@@ -59,6 +61,7 @@ class FoundIn(NamedTuple):
     hits: list[LoadedHit]
     note: str
     ranked: RankedChunks
+    damaged: bool = False  # it was ranked, but can't be read
 
 
 class Repositories:
@@ -107,12 +110,16 @@ class Repositories:
             caller.check()
             answers = [self._fitting(one, query.path_glob) for one in reply.found if one.build in builds]
             found = self._best(answers, {build: one.root for build, one in builds.items()}, query, question)
-        damaged = [
-            f"{builds[build].root.shown} is left out: its index can't be read"
-            for build in reply.damaged
-            if build in builds
-        ]
-        return found, [f"{counted(len(builds), 'repository')}, as last indexed", *damaged]
+        damaged = {builds[build].root for build in reply.damaged if build in builds}
+        damaged.update(one.root for one in found if one.damaged)
+        unbuilt = {one.root for one in chosen} - {one.root for one in builds.values()}
+        searched = len(chosen) - len(damaged) - len(unbuilt)
+        missing = [f"{root.shown} is left out: {_UNREADABLE}" for root in _by_path(damaged)]
+        missing += [f"{root.shown} is left out: it is not indexed yet" for root in _by_path(unbuilt)]
+        if not searched:
+            first = _by_path(damaged | unbuilt)[0]
+            raise FeatureUnavailable("; ".join(missing), hint=f"rag_index(path={first.shown!r}) builds its index anew.")
+        return found, [f"{counted(searched, 'repository')}, as last indexed", *missing]
 
     def _asked(self, request: ManyRequest) -> ManyReply:
         """The answer of the process; it reads what was made of hostile files, so it runs confined or not at all."""
@@ -143,6 +150,7 @@ class Repositories:
                 chunks = [one.ranked.chunks[number] for number in numbers]
                 few = msgspec.structs.replace(one, ranked=msgspec.structs.replace(one.ranked, chunks=chunks))
                 found.append(self._loaded(roots[one.build], few, query, question))
+            found = _each_file_once(found)
             if sum(len(each.hits) for each in found) >= query.limit or wanted >= len(order):
                 return found
             wanted = 2 * wanted + _SPARE
@@ -155,9 +163,9 @@ class Repositories:
             tables.catch_up()
             source = HitSource(self._files, root)
             hits, changed = source.load(tables, one.ranked, question, query.limit, one.generation)
-        except IndexDamaged as exc:
+        except IndexDamaged:
             self._tables.pop(one.build, None)
-            return FoundIn(root, [], f"{root.shown} is left out: {exc}", one.ranked)
+            return FoundIn(root, [], "", one.ranked, damaged=True)
         note = f"{root.shown}: {counted(len(changed), 'file')} changed since and left out" if changed else ""
         return FoundIn(root, hits, note, one.ranked)
 
@@ -207,7 +215,7 @@ def _named(wanted: Sequence[str], known: list[Repository]) -> list[Repository]:
         found = [one for one in known if one.name in wanted or one.root.shown in {each.rstrip("/") for each in wanted}]
         missing = [each for each in wanted if not any(each.rstrip("/") in (one.name, one.root.shown) for one in found)]
         if missing:
-            raise NotFound(f"no such repository is indexed: {', '.join(missing)}", hint=_hint(known))
+            raise NotFound(f"no such repository is indexed: {', '.join(missing)}", hint=_hint(missing, known))
     if not found:
         raise NotFound("no repository is indexed", hint="rag_index(path=FOLDER) indexes one.")
     return found
@@ -224,6 +232,43 @@ def _in_order(answers: Iterable[RankedBuild]) -> list[tuple[str, int]]:
     return [(build, number) for _, _, build, number in sorted(rows)]
 
 
-def _hint(known: list[Repository]) -> str:
-    shown = ", ".join(one.name for one in known[:_NAMED])
-    return f"Indexed: {shown or 'none'}{' …' if len(known) > _NAMED else ''}. rag_index(path=FOLDER) indexes another."
+def _each_file_once(found: list[FoundIn]) -> list[FoundIn]:
+    """The hits without those of files that another repository, around it or within, found with a better score."""
+    best: dict[bytes, tuple[float, int, bytes]] = {}  # of two that are equally good, the inner one
+    for one in found:
+        for hit in one.hits:
+            path = os.path.join(one.root.real, hit.path)
+            mine = (hit.score, len(one.root.real), one.root.real)
+            best[path] = max(best.get(path, mine), mine)
+    return [
+        one._replace(hits=[hit for hit in one.hits if best[os.path.join(one.root.real, hit.path)][2] == one.root.real])
+        for one in found
+    ]
+
+
+def _by_path(roots: Iterable[Root]) -> list[Root]:
+    return sorted(roots, key=lambda root: root.path)
+
+
+def _hint(missing: Sequence[str], known: list[Repository]) -> str:
+    """The nearest names, as the caller spelled theirs, and some of the others."""
+    import difflib
+
+    by_key: dict[str, str] = {}
+    for one in known:
+        by_key.setdefault(one.name.lower(), one.name)
+        by_key.setdefault(one.root.shown.lower(), one.root.shown)
+    near = [
+        by_key[key]
+        for each in missing[:_NEAREST]
+        for key in difflib.get_close_matches(
+            each.rstrip("/").lower(), [key for key in by_key if ("/" in key) == ("/" in each)], _NEAREST
+        )
+    ]
+    near = list(dict.fromkeys(near))[:_NEAREST]
+    others = [name for name in dict.fromkeys(one.name for one in known) if name not in near]
+    shown = [f"Nearest: {', '.join(near)}."] if near else []
+    if others or not near:
+        more = " …" if len(others) > _NAMED else ""
+        shown.append(f"{'Also indexed' if near else 'Indexed'}: {', '.join(others[:_NAMED]) or 'none'}{more}.")
+    return " ".join([*shown, "rag_index(path=FOLDER) indexes another."])

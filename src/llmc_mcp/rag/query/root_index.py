@@ -10,6 +10,8 @@ import time
 from collections.abc import Callable
 from typing import TYPE_CHECKING, TypeVar
 
+import msgspec
+
 from ...errors import FeatureUnavailable, Internal, LlmcError, NotFound, ResourceBusy
 from ...files.filesystem import Filesystem, Root
 from ...files.ripgrep import Search
@@ -21,20 +23,21 @@ from ..store.layout import Home
 from ..store.tables import IndexDamaged, IndexTables
 from ..store.types import RankedChunks
 from .hits import HitSource, LoadedHit, matching_files
-from .types import CodeQuery, GraphView, QueryCaller, Stats
+from .types import PARTIAL, CodeQuery, GraphView, QueryCaller, Stats
 from .unindexed import UnindexedFiles
 
 if TYPE_CHECKING:
     from .graph import Graph
     from .graph_index import IndexedFiles
 
-_FLUSH_S = 0.2  # the longest that a query waits for pending changes to be indexed
-_HEARD_S = 0.05  # … for a process that follows the files of a large index to say that nothing is pending
+_FLUSH_S = 0.4  # the longest that a query waits for pending changes to be indexed
+_HEARD_S = 0.02  # … for a process that follows the files of a large index to say that nothing is pending
 _REINDEX_S = 2.0  # … for a file that changed to be indexed again
 _UNREAD = "the references of"  # how the note of a graph begins that lacks some
 _LOCK_POLL_S = 0.05  # cancellation poll while waiting for the lock
 _SEARCHES = 20  # how often a search is tried while the process that does it ends
 _ROUNDS = 3  # how often a query runs again while its files keep changing
+_TAKEN_OVER_S = 2.0  # … for another process to go on with a build whose process has ended
 _SPARE = 4  # hits beyond the limit, should some files be gone
 
 Answer = TypeVar("Answer")
@@ -91,18 +94,26 @@ class RootIndex:
         except ResourceBusy:  # nothing is indexed yet
             hits = self._unindexed.find(query, question, (), caller.check)
             return hits, self._partial_note(), RankedChunks([], len(hits))
-        # Before ranking: what is indexed while it goes on, it may not have seen.
-        known = None if reader.complete else {path for _, path in reader.all_paths()}
-        hits, note, ranked = self._ranked(reader, note, query, question, caller)
-        if known is None:
+        was_complete = reader.complete
+        try:
+            hits, note, ranked, generation = self._ranked(reader, note, query, question, caller)
+        except FeatureUnavailable:
+            if was_complete:
+                raise
+            # The process has ended; another one goes on with the build.
+            hits, ranked, generation = list[LoadedHit](), RankedChunks([], 0), 0
+        # The last commit of a first build: the tables have it, the text is still being written.
+        ends = self._builder.news.building and generation < reader.generation
+        if was_complete and not ends:
             return hits, note, ranked
+        known = {path for _, path in reader.all_paths(generation)}  # tables may be ahead of the text that was searched
         others = self._unindexed.find(query, question, known | {hit.path for hit in hits}, caller.check)
-        return _alternating(hits, others), self._partial_note(), ranked
+        return _alternating(hits, others), self._partial_note(), _without_unknown(ranked, len(others))
 
     def _ranked(
         self, reader: IndexTables, note: str, query: CodeQuery, question: Question, caller: QueryCaller
-    ) -> tuple[list[LoadedHit], str, RankedChunks]:
-        """The hits in what is indexed."""
+    ) -> tuple[list[LoadedHit], str, RankedChunks, int]:
+        """The hits in what is indexed, and the generation of the index that they are of."""
         rounds, repaired = _ROUNDS, False
         while True:
             try:
@@ -121,9 +132,9 @@ class RootIndex:
                 reader, note = self._repair(str(exc), caller)
                 continue
             if not changed:
-                return hits, note, ranked
+                return hits, note, ranked, reply.generation
             if not rounds:
-                return hits, _left_out(note, len(changed)), ranked
+                return hits, _left_out(note, len(changed)), ranked, reply.generation
             indexed = self._index_again(changed, caller)
             rounds = rounds - 1 if indexed else 0
             updated = _count_files("updated", len(changed)) if indexed else ""
@@ -138,7 +149,8 @@ class RootIndex:
                 raise IndexDamaged(reply.damaged)
             if reply is not None:
                 return reply
-            news = self._wait(self._builder.join(caller.who), caller.until, caller)
+            until = caller.until if self._is_complete() else min(caller.until, time.monotonic() + _TAKEN_OVER_S)
+            news = self._wait(self._builder.join(caller.who), until, caller)
             if news is None or news.failed:
                 break
         why = news.failed if news is not None and news.failed else "the process that does it ended"
@@ -154,8 +166,13 @@ class RootIndex:
         except NotFound:
             if reader.complete:
                 raise
-            raise self._busy() from None  # it may be in a file that comes later
-        return answer, note if reader.complete else self._partial_note()
+            raise busy(
+                f"the code index is {busy_words(self._builder.news)}"
+            ) from None  # it may be in a file that comes later
+        return (
+            answer,
+            note if reader.complete else f"{PARTIAL}{busy_words(self._builder.news)}; the others are left out",
+        )
 
     def _read(self, caller: QueryCaller, note: str) -> tuple[IndexTables, str]:
         """The index once it has the references of all files, if that is soon; else the note says how many lack them."""
@@ -268,13 +285,10 @@ class RootIndex:
 
     def _partial_note(self) -> str:
         """What an answer rests on while the first build goes on."""
-        return f"partial: {busy_words(self._builder.news)}; the others were searched as text"
+        return f"{PARTIAL}{self._progress()}; files not indexed yet were searched as text"
 
-    def _busy(self) -> ResourceBusy:
-        return ResourceBusy(
-            f"the code index is {busy_words(self._builder.news)}",
-            hint="It goes on by itself: ask again in a moment. linux_search_content searches text meanwhile.",
-        )
+    def _progress(self) -> str:
+        return busy_words(self._builder.news)
 
     def _flush(self, caller: QueryCaller) -> str | None:
         """Have all changes so far indexed if that is quick, else a note saying why not; None if there is no process."""
@@ -296,7 +310,7 @@ class RootIndex:
             if exists:
                 return "not compared with the files yet"
             if self._home.current() is None:
-                raise self._busy()
+                raise busy(f"the code index is {self._progress()}")
             return busy_words(self._builder.news)
         if news.failed:
             if exists:
@@ -318,7 +332,7 @@ class RootIndex:
         until = min(caller.until, time.monotonic() + caller.patience)
         news = self._wait(ticket, until, caller)
         if news is None and not self._is_complete():
-            raise self._busy()
+            raise busy(f"the code index is {self._progress()}")
         note = self._refresh_note(news, exists=False)
         try:
             return self._current(), note
@@ -398,6 +412,18 @@ def _alternating(hits: list[LoadedHit], others: list[LoadedHit]) -> list[LoadedH
         score = made[-1].score if made else 0.0
         made += [one._replace(score=score) for one in others[at : at + 1]]
     return made
+
+
+def _without_unknown(ranked: RankedChunks, more: int) -> RankedChunks:
+    """The same without the words that no file holds so far, and with the hits of others."""
+    terms = msgspec.structs.replace(ranked.terms, unknown=[])
+    return msgspec.structs.replace(ranked, terms=terms, candidates=ranked.candidates + more)
+
+
+def busy(state: str) -> ResourceBusy:
+    """The answer while a first build goes on that may still bring it."""
+    hint = "It goes on by itself: ask again in a moment. linux_search_content searches text meanwhile."
+    return ResourceBusy(state, hint=hint)
 
 
 def busy_words(news: News) -> str:

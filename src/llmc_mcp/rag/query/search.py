@@ -6,7 +6,7 @@ whose index can't be used is left out, and the result says so.
 
 import os
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import TypeVar
 
 import msgspec
@@ -27,8 +27,8 @@ from . import hints, snippets
 from .folders import HOW_TO_INDEX, is_inside, nothing_indexed, refuse_broad, root_at
 from .globs import Glob
 from .repositories import FoundIn, Repositories
-from .root_index import RootIndex, busy_words
-from .types import CodeQuery, GraphView, QueryCaller, RankedSnippet, SearchResult, Stats
+from .root_index import RootIndex, busy, busy_words
+from .types import PARTIAL, CodeQuery, GraphView, QueryCaller, RankedSnippet, SearchResult, Stats
 
 __all__ = [
     "CodeQuery",
@@ -174,6 +174,13 @@ class CodeSearch:
         for index in within:
             index.close()
         return [added]
+
+    def refuse_partial(self, notes: Iterable[str]) -> None:
+        """Raise RESOURCE_BUSY if answers with these notes lack what is found while a first build goes on."""
+        for note in notes:
+            if note.startswith(PARTIAL):
+                state = note.removeprefix(PARTIAL).partition(";")[0]
+                raise busy(f"not found so far: the code index is {state}")
 
     def is_covered(self, path: str) -> bool:
         """Whether a real path lies in a folder that is indexed."""

@@ -14,6 +14,9 @@ if TYPE_CHECKING:
     from .graph_index import IndexedFiles
 
 
+PARTIAL = "partial: "  # how the note of an answer begins while the first build goes on
+
+
 class CodeQuery(NamedTuple):
     """A query, and how large its result may be."""
 

@@ -1,7 +1,8 @@
 """Search of files that are not in the index yet: by ripgrep, while the first build goes on.
 
 Without an index nothing is known about the words but where they are. So a file is as good as the words of the question
-that it holds, the rare ones before the common ones, those in its path and those of a definition more than others.
+that it holds, the rare ones before the common ones, those in its path and those of a definition more than others. The
+definitions of names are looked for by themselves: a common word has more lines than can be looked at.
 """
 
 import math
@@ -27,10 +28,13 @@ _WORDS = 10  # of a question that are looked for
 _SHORTEST = 3
 _LINES = 4_000  # matching lines that are looked at
 _CONTEXT = 4  # lines around a match that are shown
-_IN_PATH, _DEFINED, _TEST = 1.5, 1.0, 0.7
+_IN_PATH, _DEFINED, _DEFINED_NAME, _TEST = 1.5, 1.0, 20.0, 0.7
 _HEAD_BYTES, _HEAD_LINES = 4_096, 10  # shown of a file that only its name speaks for
 _DOCUMENTS = frozenset({*DOCUMENT_ENDINGS, "md", "rst", "adoc", "org"})
-_DEFINES = re.compile(r"\b(def|class|func|fn|function|struct|interface|trait|type|enum|impl|module|const|let|var)\b")
+_NAME = re.compile(r"\w+")
+_DEFINES = re.compile(
+    r"\b(?:def|class|func|fn|function|struct|interface|trait|type|enum|impl|module|const|let|var|define)\b"
+)
 _TESTS = re.compile(r"(^|/)(tests?|specs?)/|(^|/|_|\.)(test|spec)[_.]", re.IGNORECASE)
 
 
@@ -45,17 +49,19 @@ class UnindexedFiles:
         self, query: CodeQuery, question: Question, known: Collection[bytes], check: Callable[[], None]
     ) -> list[LoadedHit]:
         """The best hits in files that are not known."""
-        wanted = _wanted(question)
+        sought = _sought(question)
+        wanted = [*sought.names, *sought.others]
         if not wanted:
             return []
-        pattern = "|".join(re.escape(word) for word in wanted)
-        found = self._search().content(self._place, Query(pattern, context_lines=_CONTEXT), _LINES, check)
         suits, is_free = _chooser(query, known), self._freedom()
 
         def fits(path: bytes) -> bool:
             return suits(path) and is_free(path)
 
-        matches = _by_file(found.hits, len(self._place.absolute.rstrip("/")) + 1, wanted, fits)
+        hits = self._lines(_defining(sought.names), check) if sought.names else []
+        if len({hit.path for hit in hits if fits(self._path_of(hit))}) < query.limit:
+            hits += self._lines("|".join(map(re.escape, wanted)), check)
+        matches = self._by_file(hits, sought, fits)
         by_name = [] if len(matches) >= query.limit else self._named(wanted, fits, matches, check)
         rarity = _rarities([*matches, *by_name], wanted)
         order = sorted([*matches, *by_name], key=lambda one: (-one.score(rarity), one.path))[: query.limit]
@@ -72,6 +78,21 @@ class UnindexedFiles:
             )
             for one in order
         ]
+
+    def _lines(self, pattern: str, check: Callable[[], None]) -> list[MatchedLine]:
+        return list(self._search().content(self._place, Query(pattern, context_lines=_CONTEXT), _LINES, check).hits)
+
+    def _path_of(self, hit: MatchedLine) -> bytes:
+        return names.parse(hit.path[len(self._place.absolute.rstrip("/")) + 1 :])
+
+    def _by_file(
+        self, hits: Iterable[MatchedLine], sought: "_Sought", fits: Callable[[bytes], bool]
+    ) -> "list[_MatchedFile]":
+        """The hits by file, each with the lines around the one that holds most."""
+        lines: dict[bytes, dict[int, MatchedLine]] = {}
+        for hit in hits:
+            lines.setdefault(self._path_of(hit), {})[hit.line] = hit
+        return [_matched(path, list(found.values()), sought) for path, found in lines.items() if fits(path)]
 
     def _named(
         self,
@@ -130,12 +151,31 @@ class _MatchedFile(NamedTuple):
         return (total + self.defines) * (_TEST if _TESTS.search(os.fsdecode(self.path)) else 1.0)
 
 
-def _wanted(question: Question) -> list[str]:
-    """What to look for: names as they are written, and words up to where their endings differ."""
+class _Sought(NamedTuple):
+    """What to look for, in lower case."""
+
+    names: list[str]  # as they are written
+    others: list[str]  # words up to where their endings differ
+
+    def defined_by(self, line: str) -> bool:
+        """Whether a line defines one of the names, as it seems."""
+        keyword = _DEFINES.search(line)
+        return keyword is not None and not set(self.names).isdisjoint(_NAME.findall(line, keyword.end()))
+
+
+def _sought(question: Question) -> _Sought:
+    named = [last_name(name).lower() for name in question.names] + [word.lower() for word in question.wholes]
+    sought = [name for name in dict.fromkeys(named) if len(name) >= _SHORTEST][:_WORDS]
+    if question.symbol and sought:
+        return _Sought(sought, [])  # the parts of a name are everywhere
     plain = [stem if word.startswith(stem) else word for word in question.plain if (stem := words.stem(word))]
-    every = [*(last_name(name).lower() for name in question.names), *plain, *question.stems]
-    long = dict.fromkeys(word for word in every if len(word) >= _SHORTEST)
-    return list(long)[:_WORDS]
+    long = dict.fromkeys(word for word in [*plain, *question.stems] if len(word) >= _SHORTEST and word not in sought)
+    return _Sought(sought, list(long)[: _WORDS - len(sought)])
+
+
+def _defining(wanted: list[str]) -> str:
+    """A pattern for lines that define one of these names, as it seems."""
+    return rf"{_DEFINES.pattern}.{{0,80}}\b(?:{'|'.join(map(re.escape, wanted))})\b"
 
 
 def _chooser(query: CodeQuery, known: Collection[bytes]) -> Callable[[bytes], bool]:
@@ -153,26 +193,15 @@ def _is_in(scope: Scope, path: str) -> bool:
     return scope == "both" or is_document == (scope == "docs")
 
 
-def _by_file(
-    hits: Iterable[MatchedLine], prefix: int, wanted: list[str], fits: Callable[[bytes], bool]
-) -> "list[_MatchedFile]":
-    """The hits by file, each with the lines around the one that holds most."""
-    lines: dict[str, list[MatchedLine]] = {}
-    for hit in hits:
-        lines.setdefault(hit.path, []).append(hit)
-    made: list[_MatchedFile] = []
-    for shown, matched in lines.items():
-        path = names.parse(shown[prefix:])
-        if not fits(path):
-            continue
-        rows = [(one, one.snippet.split("\n")) for one in matched]
-        texts = [(one, rows_of, rows_of[one.line - one.start].lower()) for one, rows_of in rows]
-        held = {word for word in wanted if any(word in text for *_, text in texts)}
-        best, shown_rows, text = max(texts, key=lambda row: _line_score(row[2], wanted))
-        piece = snippets.Piece(list(range(best.start, best.start + len(shown_rows))), shown_rows)
-        defines = _DEFINED if _DEFINES.search(text) else 0.0
-        made.append(_MatchedFile(path, held, _in_path(path, wanted), defines, piece))
-    return made
+def _matched(path: bytes, found: list[MatchedLine], sought: _Sought) -> "_MatchedFile":
+    wanted = [*sought.names, *sought.others]
+    rows = [(one, one.snippet.split("\n")) for one in found]
+    texts = [(one, rows_of, rows_of[one.line - one.start].lower()) for one, rows_of in rows]
+    held = {word for word in wanted if any(word in text for *_, text in texts)}
+    best, shown, text = max(texts, key=lambda row: (sought.defined_by(row[2]), _line_score(row[2], wanted)))
+    piece = snippets.Piece(list(range(best.start, best.start + len(shown))), shown)
+    defines = _DEFINED_NAME if sought.defined_by(text) else _DEFINED if _DEFINES.search(text) else 0.0
+    return _MatchedFile(path, held, _in_path(path, wanted), defines, piece)
 
 
 def _line_score(text: str, wanted: list[str]) -> float:

@@ -15,7 +15,7 @@ import tantivy
 from ..parse import words
 from ..parse.question import Question
 from .embed import Embedding, Nearness
-from .fields import FieldQueries, TextState, rarest, total_of
+from .fields import FieldQueries, FieldQuery, TextState, rarest, total_of
 from .paths import path_kind, path_match, stem_precision
 
 
@@ -141,17 +141,20 @@ def look_up(
         scope = "both"  # whoever names a document wants that
     fields = FieldQueries(searcher, schema, scope, files, is_task=question.is_task, state=state)
     asked = _Asked(question, fields)
-    by_chunk, by_file = _chunk_lookups(fields, asked), _file_lookups(fields, asked)
-    paths = _candidates(store, asked, by_chunk, by_file)
+    of_chunks, of_files = _chunk_queries(fields, asked), _file_queries(fields, asked)
+    found = fields.search([*of_chunks.values(), *of_files.values()])
+    by_chunk = fields.chunk_scores(dict(zip(of_chunks, found, strict=False)))
+    by_file = {name: fields.file_scores(hits) for name, hits in zip(of_files, found[len(of_chunks) :], strict=True)}
+    by_file["frame"] = fields.frames([path for path, _ in question.frames])
+    paths = _candidates(fields, store, asked, by_chunk, by_file)
     facts = fields.facts(paths)
     near: Nearness = {}
     if embedding is not None and not question.symbol and not question.is_task:
         near = embedding.nearness(question.stems, store.vectors(paths))
     columns = _columns(asked, by_chunk, paths)
-    of_chunks = {name: _best_of_each_file(column) for name, column in columns.items()}
-    scores = {**of_chunks, **{name: _shares(asked, name, found) for name, found in by_file.items() if found}}
+    rows = _known_features(asked, columns, by_file, paths)
     made = {
-        file: _file_features(file, path, asked, scores, facts.get(file, (0, 0)), near.get(file, _FAR))
+        file: _file_features(rows[file], path, asked, facts.get(file, (0, 0)), near.get(file, _FAR))
         for file, path in paths.items()
     }
     return Candidates(made, paths, columns, near, asked.weights(), asked.unknown)
@@ -194,47 +197,56 @@ class _Asked:
         return {**rest, **self.idf}
 
 
-def _file_lookups(fields: FieldQueries, asked: _Asked) -> dict[str, dict[int, float]]:
-    """For each feature of files that is a query of its own, the files that it finds."""
-    question = asked.question
+def _file_queries(fields: FieldQueries, asked: _Asked) -> dict[str, FieldQuery]:
+    """For each feature of files that is a query of its own, that query."""
     return {
         "file_text": fields.files("file_text", dict.fromkeys(asked.stems, 1.0)),
         "file_path": fields.files("file_path", dict.fromkeys([*asked.stems, *asked.wholes], 1.0)),
         "defines": fields.files("file_defines", asked.defines, flat=True),
         "defines_first": fields.files("file_defines", asked.first, flat=True),
         "defines_exactly": fields.files("file_defines", asked.exactly, flat=True),
-        "place": fields.files("file_place", fields.places(question.places), flat=True),
+        "place": fields.files("file_place", fields.places(asked.question.places), flat=True),
         "file_all": fields.files("file_text", asked.all),
         "prose_defines": fields.files("file_defines", asked.prose_defines, flat=True),
         "code_defines": fields.files("file_defines", asked.code_defines, flat=True),
-        "frame": fields.frames([path for path, _ in question.frames]),
     }
 
 
-def _file_features(
-    file: int,
-    path: str,
+def _known_features(
     asked: _Asked,
-    scores: Mapping[str, Mapping[int, float]],
-    facts: tuple[int, int],
-    near: tuple[float, float, list[float]],
+    columns: Mapping[str, dict[tuple[int, int], float]],
+    by_file: Mapping[str, Mapping[int, float]],
+    files: Collection[int],
+) -> dict[int, list[float]]:
+    """The features of each file, of which only those that queries have found are set."""
+    rows = {file: [0.0] * len(FILE_FEATURES) for file in files}
+    for name in columns.keys() - {name for name, found in by_file.items() if found}:
+        at, column = FILE_FEATURES.index(name), columns[name]
+        for (file, _), value in reversed(column.items()):  # the best chunk of a file comes first
+            rows[file][at] = value
+    for name, found in by_file.items():
+        at, total, most = FILE_FEATURES.index(name), asked.totals.get(name, 1.0), _MOST_OF.get(name, _HIGHEST)
+        for file, score in found.items():
+            if file in rows:
+                rows[file][at] = min(score / total, most)
+    return rows
+
+
+_STEM, _PLACE, _KIND = (FILE_FEATURES.index(name) for name in ("stem_recall", "place", "test"))
+_STEM_REST, _MEANING = FILE_FEATURES.index("stem_rest"), FILE_FEATURES.index("meaning")
+
+
+def _file_features(
+    row: list[float], path: str, asked: _Asked, facts: tuple[int, int], near: tuple[float, float, list[float]]
 ) -> FileFeatures:
+    """All features of a file, given those that queries have found."""
     kind, question = path_kind(path), asked.question
     size, code = facts
     names, mean, each = near
-    get = {name: found[file] for name, found in scores.items() if file in found}.get
-    place = 1.0 if asked.paths and path.lower() in asked.paths else get("place", 0.0)
-    return FileFeatures(
-        get("text", 0.0),
-        get("name", 0.0),
-        get("phrase", 0.0),
-        get("file_text", 0.0),
-        get("file_path", 0.0),
-        *path_match(path, asked.idf, asked.total, asked.rarity),
-        get("defines", 0.0),
-        get("defines_first", 0.0),
-        get("defines_exactly", 0.0),
-        place,
+    row[_STEM : _STEM + 3] = path_match(path, asked.idf, asked.total, asked.rarity)
+    if asked.paths and path.lower() in asked.paths:
+        row[_PLACE] = 1.0
+    row[_KIND : _KIND + 7] = (
         0.0 if question.wants_tests else kind.test,
         0.0 if question.wants_aside else kind.aside,
         float(kind.barrel and code == 0),
@@ -242,23 +254,18 @@ def _file_features(
         float(code == 0),
         math.log2(1 + size) / _LARGE,
         kind.depth,
-        get("prose", 0.0),
-        get("code", 0.0),
-        get("file_all", 0.0),
-        stem_precision(path, asked.rest, asked.rarity) if asked.rest else 0.0,
-        get("prose_defines", 0.0),
-        get("code_defines", 0.0),
-        get("frame", 0.0),
-        max(each, default=0.0),
-        mean,
-        names,
     )
+    if asked.rest:
+        row[_STEM_REST] = stem_precision(path, asked.rest, asked.rarity)
+    row[_MEANING : _MEANING + 3] = max(each, default=0.0), mean, names
+    return FileFeatures._make(row)
 
 
 _FAR: tuple[float, float, list[float]] = (0.0, 0.0, [])
 
 
 def _candidates(
+    fields: FieldQueries,
     store: FeatureStore,
     asked: _Asked,
     by_chunk: Mapping[str, Mapping[tuple[int, int], float]],
@@ -271,7 +278,7 @@ def _candidates(
     most_chunks, most_files = (_TASK_HEAD, _TASK_HEAD) if asked.question.is_task else (_CHUNKS, _FILES)
     heads = [file for found in by_chunk.values() for file, _ in islice(found, most_chunks)]
     heads += [file for found in by_file.values() for file in islice(found, most_files)]
-    paths = store.paths(dict.fromkeys(heads))
+    paths = fields.paths(dict.fromkeys(heads), store.paths)
     if len(paths) <= _MOST_OF_TASK or not asked.question.is_task:
         return paths
     crude = {file: -_CRUDE_TEST * path_kind(path).test for file, path in paths.items()}
@@ -287,8 +294,8 @@ def _candidates(
     return {file: paths[file] for file in best}
 
 
-def _chunk_lookups(fields: FieldQueries, asked: _Asked) -> dict[str, dict[tuple[int, int], float]]:
-    """For each feature of chunks, the chunks that it finds, the best first."""
+def _chunk_queries(fields: FieldQueries, asked: _Asked) -> dict[str, FieldQuery]:
+    """For each feature of chunks, the query that finds them."""
     pairs = [pair for pair in asked.question.pairs if pair[0] in asked.idf and pair[1] in asked.idf]
     return {
         "text": fields.texts(dict.fromkeys(asked.stems, 1.0), dict.fromkeys(asked.wholes, 1.0)),
@@ -309,14 +316,3 @@ def _columns(
         total = asked.totals.get(name, 1.0)
         made[name] = {at: min(score / total, _HIGHEST) for at, score in found.items() if at[0] in files}
     return made
-
-
-def _shares(asked: _Asked, name: str, found: Mapping[int, float]) -> dict[int, float]:
-    """The scores of a list of files, as features."""
-    total, most = asked.totals.get(name, 1.0), _MOST_OF.get(name, _HIGHEST)
-    return {file: min(score / total, most) for file, score in found.items()}
-
-
-def _best_of_each_file(column: dict[tuple[int, int], float]) -> dict[int, float]:
-    """The value of each file's best chunk, which comes first."""
-    return {file: value for (file, _), value in reversed(column.items())}

@@ -1,19 +1,21 @@
 """The queries of one question against the text of an index, one for each field.
 
-A query over words in a field is a union of terms, and tantivy skips what can't be among the best of such a union, so
-that its cost grows slower than the index: but only of a union that has nothing else in it. So documents of the other
-scope are not excluded by the query: some more are asked for than are needed, and those are left out.
+A query over words in a field is a union of terms, and costs what it takes to score every document that holds one of
+them, about 7 ns each: tantivy could skip those that can't be among the best, but tantivy-py collects all of them. To
+exclude the documents of the other scope makes a query half as dear again. So they are not excluded: some more are asked
+for than are needed, and those are left out. For the same reason the searches of a question run in two threads.
 """
 
 import math
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
-from itertools import pairwise
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from itertools import islice, pairwise
 from typing import NamedTuple
 
 import tantivy
 
 from ..parse import words
 from ..parse.question import last_name, owner_name
+from . import halves
 
 _DEEP_CHUNKS, _DEEP_FILES = 300, 200  # results of a query that are scored, should they be candidates by another one
 _SHORTEST_JOINED = 8  # letters of a word that may be two
@@ -23,7 +25,9 @@ _FRAME_STEP = 0.8  # what a frame counts of the one inside it
 _SPARE, _SPARE_SHARE = 20, 3  # more results than needed: at least, and in shares of what the other scope has
 _OTHERS_FEW = 0.4  # share of the documents up to which they are left out afterwards,
 _OTHERS_MOST = 50_000  # and how many files of them at most
-_FREQUENCIES = 20_000  # that are kept
+_FREQUENCIES, _KNOWN_FILES = 20_000, 16_000  # that are kept
+_FILE = "file:"  # how the scopes of the documents of files begin
+_COST_OF_PHRASE = 4  # of a document that may hold it, as documents that hold a word
 
 
 class TextState:
@@ -32,6 +36,8 @@ class TextState:
     def __init__(self) -> None:
         self.frequencies: dict[tuple[str, str], int] = {}  # by field and term
         self.rarities: dict[str, float] = {}
+        self.paths: dict[int, str] = {}  # by file
+        self.facts: dict[int, tuple[int, int]] = {}  # by file; to look one up takes a look into every segment
         self.are_given = False
         self.documents: frozenset[int] | None = None
 
@@ -39,6 +45,7 @@ class TextState:
         """The same, but for a question whose words are as rare as this says: as they are in many indexes together."""
         made = TextState()
         made.frequencies, made.documents = self.frequencies, self.documents
+        made.paths, made.facts = self.paths, self.facts
         made.rarities, made.are_given = dict(rarities), True
         return made
 
@@ -46,21 +53,29 @@ class TextState:
         """Keep it small."""
         if len(self.frequencies) > _FREQUENCIES:
             self.frequencies, self.rarities = {}, {}
+        if len(self.paths) > _KNOWN_FILES:
+            self.paths, self.facts = {}, {}
 
 
-class _Union(NamedTuple):
-    """The parts of a query of which any may match; `is_prunable` if they are terms alone, scored by BM25."""
+class FieldQuery(NamedTuple):
+    """A query over the documents of chunks, or of files, of which any part may match."""
 
     parts: list[tantivy.Query]
-    is_prunable: bool = False
+    level: str  # the prefix of the scopes of its documents: that of files, or none for chunks
+    most: int  # documents that are wanted, the best ones
+    is_plain: bool  # whether the parts are terms alone, scored by BM25
+    cost: int  # documents that are looked at, about
 
 
-class _Hits(NamedTuple):
+class FoundDocuments(NamedTuple):
     """The best documents of a query, with their scores and files."""
 
     scores: list[float]
     addresses: list[tantivy.DocAddress]
     files: list[int]
+
+
+_NOTHING = FoundDocuments([], [], [])
 
 
 class FieldQueries:
@@ -85,7 +100,7 @@ class FieldQueries:
         self._known: dict[str, bool] = {}
         self._whole: dict[int, tantivy.DocAddress] = {}  # the documents of files that were found
         self._weights: dict[str, float] = {}
-        self._found: dict[tuple[str, bool, tuple[tuple[str, float], ...]], dict[int, float]] = {}
+        self._asked: dict[tuple[str, bool, tuple[tuple[str, float], ...]], FieldQuery] = {}
         self._files = self._count("scope", "file:repo") + self._count("scope", "file:docs")
         documents = self._count("scope", "docs")
         self._chunks = documents + self._count("scope", "repo")
@@ -189,75 +204,48 @@ class FieldQueries:
                     break
         return found
 
-    # --- results ---------------------------------------------------------------------------------
+    # --- queries ---------------------------------------------------------------------------------
 
-    def frames(self, paths: Sequence[str]) -> dict[int, float]:
-        """The files of a traceback; the innermost frame that lies in the index counts most."""
-        worth, found = 1.0, dict[int, float]()
-        for path in paths:
-            files = self.files("file_place", self.places([path]), flat=True)
-            for file, share in files.items():
-                found[file] = max(found.get(file, 0.0), worth * min(share, 1.0))
-            worth *= _FRAME_STEP if files else 1.0
-        return found
-
-    def facts(self, files: Collection[int]) -> dict[int, tuple[int, int]]:
-        """The size of each file in bytes, and how many functions and types it defines."""
-        hits = [self._whole[file] for file in files if file in self._whole]
-        if others := [file for file in files if file not in self._whole]:
-            ours = tantivy.Query.term_set_query(self._schema, "file", others)
-            query = tantivy.Query.boolean_query(
-                [(tantivy.Occur.Must, ours), (tantivy.Occur.Must, whole_files(self._schema))]
-            )
-            hits += [address for _, address in self._searcher.search(query, len(others), count=False).hits]
-        columns = [self._searcher.fast_field_values(name, hits) for name in ("file", "size", "code")]
-        return {int(file or 0): (int(size or 0), int(code or 0)) for file, size, code in zip(*columns, strict=True)}
-
-    def texts(self, stems: Mapping[str, float], wholes: Mapping[str, float]) -> dict[tuple[int, int], float]:
+    def texts(self, stems: Mapping[str, float], wholes: Mapping[str, float]) -> FieldQuery:
         """The best chunks for words and identifiers in the text."""
         text, whole = self._any("text", stems, flat=False), self._any("whole", wholes, flat=False)
-        return self._places(_Union([*text.parts, *whole.parts], text.is_prunable and whole.is_prunable))
+        is_plain = text.is_plain and whole.is_plain
+        return FieldQuery([*text.parts, *whole.parts], "", _DEEP_CHUNKS, is_plain, text.cost + whole.cost)
 
-    def chunks(self, field: str, terms: Mapping[str, float], *, flat: bool = False) -> dict[tuple[int, int], float]:
+    def chunks(self, field: str, terms: Mapping[str, float], *, flat: bool = False) -> FieldQuery:
         """The best chunks for words in a field; `flat` only adds the weights of the words that occur."""
-        return self._places(self._any(field, terms, flat=flat))
+        return self._any(field, terms, flat=flat)
 
-    def phrases(self, pairs: Sequence[tuple[str, str]], idf: Mapping[str, float]) -> dict[tuple[int, int], float]:
+    def files(self, field: str, terms: Mapping[str, float], *, flat: bool = False) -> FieldQuery:
+        """The best files for words in a field; the same query for the same words."""
+        key = field, flat, tuple(terms.items())
+        if key not in self._asked:
+            self._asked[key] = self._any(field, terms, flat=flat)._replace(level=_FILE, most=_DEEP_FILES)
+        return self._asked[key]
+
+    def phrases(self, pairs: Sequence[tuple[str, str]], idf: Mapping[str, float]) -> FieldQuery:
         """The weighted share of adjacent words that are adjacent in a chunk too."""
         weights = [min(idf[one], idf[other]) for one, other in pairs]
         total = sum(weights)
-        if not total:
-            return {}
         parts = [
             tantivy.Query.const_score_query(
                 tantivy.Query.phrase_query(self._schema, "text", list(pair)), weight / total
             )
             for pair, weight in zip(pairs, weights, strict=True)
+            if total
         ]
-        return self._places(_Union(parts))
+        both = sum(min(self._count("text", one), self._count("text", other)) for one, other in pairs)
+        return FieldQuery(parts, "", _DEEP_CHUNKS, is_plain=False, cost=_COST_OF_PHRASE * both)
 
-    def files(self, field: str, terms: Mapping[str, float], *, flat: bool = False) -> dict[int, float]:
-        """The best files for words in a field."""
-        key = field, flat, tuple(terms.items())
-        if key not in self._found:
-            hits = self._hits(self._any(field, terms, flat=flat), "file:", _DEEP_FILES)
-            self._found[key] = dict(zip(hits.files, hits.scores, strict=True))
-            self._whole.update(zip(hits.files, hits.addresses, strict=True))
-        return self._found[key]
-
-    def _places(self, union: _Union) -> dict[tuple[int, int], float]:
-        hits = self._hits(union, "", _DEEP_CHUNKS)
-        chunks = self._searcher.fast_field_values("chunk", hits.addresses)
-        numbers = (int(chunk or 0) for chunk in chunks)
-        return dict(zip(zip(hits.files, numbers, strict=True), hits.scores, strict=True))
-
-    def _any(self, field: str, terms: Mapping[str, float], *, flat: bool) -> _Union:
+    def _any(self, field: str, terms: Mapping[str, float], *, flat: bool) -> FieldQuery:
+        cost = sum(self._count(field, term) for term in terms)
         if flat:
-            parts = [(tantivy.Query.term_query(self._schema, field, term, "basic"), w) for term, w in terms.items()]
-            return _Union([tantivy.Query.const_score_query(part, weight) for part, weight in parts])
+            pairs = [(tantivy.Query.term_query(self._schema, field, term, "basic"), w) for term, w in terms.items()]
+            parts = [tantivy.Query.const_score_query(part, weight) for part, weight in pairs]
+            return FieldQuery(parts, "", _DEEP_CHUNKS, is_plain=False, cost=cost)
         similar = [term for term in terms if field in ("text", "file_text") and self._may_be_a_typo(term)]
-        exact = self._exactly(field, terms)
-        return _Union([*(self._similar(field, term) for term in similar), *exact], is_prunable=not similar)
+        parts = [*(self._similar(field, term) for term in similar), *self._exactly(field, terms)]
+        return FieldQuery(parts, "", _DEEP_CHUNKS, is_plain=not similar, cost=cost)
 
     def _may_be_a_typo(self, term: str) -> bool:
         return not self._is_task and len(term) >= _SHORTEST_TYPO and not self.is_known(term)
@@ -268,7 +256,7 @@ class FieldQueries:
         return tantivy.Query.const_score_query(query, self.rarity(term) / 2)
 
     def _exactly(self, field: str, terms: Mapping[str, float]) -> list[tantivy.Query]:
-        """BM25's score of each term; one that does not occur would only keep a single other one from being pruned."""
+        """BM25's score of each term; without those that do not occur: a single term is searched faster than a union."""
         weights = self._weighted(field, terms) if self._weighs else terms
         parts = {
             term: tantivy.Query.term_query(self._schema, field, term, "freq")
@@ -280,19 +268,97 @@ class FieldQueries:
             for term, part in parts.items()
         ]
 
-    def _hits(self, union: _Union, level: str, limit: int) -> _Hits:
-        """The best documents in this scope; `level` is the prefix of the scopes of files, or none for chunks."""
-        if not union.parts:
-            return _Hits([], [], [])
-        query = union.parts[0] if len(union.parts) == 1 else _any_of(union.parts)
-        if self._scope == "repo" and union.is_prunable and self._only is None and self._has_few_documents():
-            asked = limit + _SPARE + int(_SPARE_SHARE * self._share * limit)
-            found = self._search(query, asked)
-            kept = self._without_documents(found, limit)
-            if len(kept.files) == limit or len(found.files) < asked:
-                return kept
+    # --- results ---------------------------------------------------------------------------------
+
+    def search(self, queries: Sequence[FieldQuery]) -> list[FoundDocuments]:
+        """The best documents in this scope of each query."""
+        # Documents of the other scope are left out afterwards where they are few: see above.
+        leaves_out = self._scope == "repo" and self._only is None and self._has_few_documents()
+        mores = [self._spare(query.most) if leaves_out and query.is_plain else 0 for query in queries]
+        found = self._found_by(list(zip(queries, mores, strict=True)))
+        again: dict[int, FieldQuery] = {}
+        for at, (query, more) in enumerate(zip(queries, mores, strict=True)):
+            if more:
+                all_found, found[at] = found[at], self._without_documents(found[at], query.most)
+                if len(found[at].files) < query.most and len(all_found.files) == query.most + more:
+                    again[at] = query
+        for at, exactly in zip(again, self._found_by([(query, 0) for query in again.values()]), strict=True):
+            found[at] = exactly
+        return found
+
+    def chunk_scores(self, found: Mapping[str, FoundDocuments]) -> dict[str, dict[tuple[int, int], float]]:
+        """The chunks that queries have found, with their scores, the best first."""
+        addresses = [address for hits in found.values() for address in hits.addresses]
+        chunks = iter([int(chunk or 0) for chunk in self._searcher.fast_field_values("chunk", addresses)])
+        made: dict[str, dict[tuple[int, int], float]] = {}
+        for name, hits in found.items():
+            numbers = list(islice(chunks, len(hits.files)))
+            made[name] = dict(zip(zip(hits.files, numbers, strict=True), hits.scores, strict=True))
+        return made
+
+    def file_scores(self, found: FoundDocuments) -> dict[int, float]:
+        """The files that a query has found, with their scores, the best first."""
+        self._whole.update(zip(found.files, found.addresses, strict=True))
+        return dict(zip(found.files, found.scores, strict=True))
+
+    def frames(self, paths: Sequence[str]) -> dict[int, float]:
+        """The files of a traceback; the innermost frame that lies in the index counts most."""
+        queries = [self.files("file_place", self.places([path]), flat=True) for path in paths]
+        worth, found = 1.0, dict[int, float]()
+        for hits in self.search(queries):
+            for file, share in self.file_scores(hits).items():
+                found[file] = max(found.get(file, 0.0), worth * min(share, 1.0))
+            worth *= _FRAME_STEP if hits.files else 1.0
+        return found
+
+    def paths(self, files: Collection[int], look_up: Callable[[Collection[int]], Mapping[int, str]]) -> dict[int, str]:
+        """The paths of files, in the order of their numbers; `look_up` reads those that no question has read yet."""
+        known = self._state.paths
+        if missing := [file for file in files if file not in known]:
+            known.update(look_up(missing))
+        return {file: known[file] for file in sorted(files) if file in known}
+
+    def facts(self, files: Collection[int]) -> dict[int, tuple[int, int]]:
+        """The size of each file in bytes, and how many functions and types it defines."""
+        known = self._state.facts
+        missing = [file for file in files if file not in known]
+        hits = [self._whole[file] for file in missing if file in self._whole]
+        if others := [file for file in missing if file not in self._whole]:
+            ours = tantivy.Query.term_set_query(self._schema, "file", others)
+            query = tantivy.Query.boolean_query(
+                [(tantivy.Occur.Must, ours), (tantivy.Occur.Must, whole_files(self._schema))]
+            )
+            hits += [address for _, address in self._searcher.search(query, len(others), count=False).hits]
+        columns = [self._searcher.fast_field_values(name, hits) for name in ("file", "size", "code")] if hits else []
+        known.update(
+            (int(file or 0), (int(size or 0), int(code or 0))) for file, size, code in zip(*columns, strict=True)
+        )
+        return {file: known[file] for file in files if file in known}
+
+    def _found_by(self, queries: Sequence[tuple[FieldQuery, int]]) -> list[FoundDocuments]:
+        """What queries find; one that asks for more documents than it wants gets those of any scope."""
+        different = {id(query.parts): (query, more) for query, more in queries if query.parts}
+        made = {key: _any_of(query.parts) if more else self._scoped(query) for key, (query, more) in different.items()}
+        mosts = {key: query.most + more for key, (query, more) in different.items()}
+        ranked = halves.for_each(
+            lambda key: self._searcher.search(made[key], mosts[key], count=False).hits,
+            {key: query.cost for key, (query, _) in different.items()},
+        )
+        addresses = [address for hits in ranked.values() for _, address in hits]
+        files = iter([int(file or 0) for file in self._searcher.fast_field_values("file", addresses)])
+        found = {
+            key: FoundDocuments(
+                [score for score, _ in hits], [address for _, address in hits], list(islice(files, len(hits)))
+            )
+            for key, hits in ranked.items()
+        }
+        return [found.get(id(query.parts), _NOTHING) for query, _ in queries]
+
+    def _scoped(self, asked: FieldQuery) -> tantivy.Query:
+        """A query without the documents of the other scope, and of other files than those that are wanted."""
+        query = _any_of(asked.parts)
         required = [self._only] if self._only is not None else []
-        documents = tantivy.Query.term_query(self._schema, "scope", f"{level}docs", "basic")
+        documents = tantivy.Query.term_query(self._schema, "scope", f"{asked.level}docs", "basic")
         if self._scope == "docs":
             required.append(documents)
         elif self._scope == "repo":
@@ -301,29 +367,28 @@ class FieldQueries:
         if required:
             filters = [tantivy.Query.const_score_query(one, 0.0) for one in required]
             query = tantivy.Query.boolean_query([(tantivy.Occur.Must, one) for one in (query, *filters)])
-        return self._search(query, limit)
+        return query
 
-    def _search(self, query: tantivy.Query, limit: int) -> _Hits:
-        hits = self._searcher.search(query, limit, count=False).hits
-        addresses = [address for _, address in hits]
-        files = [int(file or 0) for file in self._searcher.fast_field_values("file", addresses)]
-        return _Hits([score for score, _ in hits], addresses, files)
+    def _spare(self, most: int) -> int:
+        return _SPARE + int(_SPARE_SHARE * self._share * most)
 
     def _has_few_documents(self) -> bool:
-        return self._share <= _OTHERS_FEW and self._count("scope", "file:docs") <= _OTHERS_MOST
+        return self._share <= _OTHERS_FEW and self._count("scope", f"{_FILE}docs") <= _OTHERS_MOST
 
     def _documents(self) -> frozenset[int]:
         """The files that are documentation."""
         if self._state.documents is None:
-            query = tantivy.Query.term_query(self._schema, "scope", "file:docs", "basic")
-            self._state.documents = frozenset(self._search(query, _OTHERS_MOST).files)
+            query = tantivy.Query.term_query(self._schema, "scope", f"{_FILE}docs", "basic")
+            hits = self._searcher.search(query, _OTHERS_MOST, count=False).hits
+            numbers = self._searcher.fast_field_values("file", [address for _, address in hits])
+            self._state.documents = frozenset(int(file or 0) for file in numbers)
         return self._state.documents
 
-    def _without_documents(self, hits: _Hits, limit: int) -> _Hits:
+    def _without_documents(self, hits: FoundDocuments, limit: int) -> FoundDocuments:
         documents = self._documents()
         kept = [at for at, file in enumerate(hits.files) if file not in documents][:limit]
         scores, addresses, files = hits
-        return _Hits([scores[at] for at in kept], [addresses[at] for at in kept], [files[at] for at in kept])
+        return FoundDocuments([scores[at] for at in kept], [addresses[at] for at in kept], [files[at] for at in kept])
 
 
 def rarest(weights: Mapping[str, float], most: int) -> dict[str, float]:
@@ -336,13 +401,15 @@ def total_of(weights: Mapping[str, float]) -> float:
     return max(sum(weights.values()), _LEAST_TOTAL)
 
 
-def _any_of(parts: Iterable[tantivy.Query]) -> tantivy.Query:
+def _any_of(parts: Sequence[tantivy.Query]) -> tantivy.Query:
+    if len(parts) == 1:
+        return parts[0]
     return tantivy.Query.boolean_query([(tantivy.Occur.Should, part) for part in parts])
 
 
 def whole_files(schema: tantivy.Schema) -> tantivy.Query:
     """The documents of files, not of their chunks."""
-    return _any_of(tantivy.Query.term_query(schema, "scope", f"file:{one}", "basic") for one in ("repo", "docs"))
+    return _any_of([tantivy.Query.term_query(schema, "scope", f"{_FILE}{one}", "basic") for one in ("repo", "docs")])
 
 
 def _inverse_frequency(n: int, count: int) -> float:

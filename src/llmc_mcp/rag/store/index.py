@@ -5,7 +5,8 @@ a real file. After a crash between the two commits SQLite is ahead; `IndexWriter
 """
 
 import sqlite3
-from collections.abc import Collection, Mapping, Sequence
+import threading
+from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import NamedTuple, cast
 
 import msgspec
@@ -23,6 +24,7 @@ from .types import RankedChunks, Scope
 
 _BUILD_HEAP, _UPDATE_HEAP = 64 << 20, 16 << 20  # bytes; tantivy takes no less than the second
 _NO_FILE = 0
+_TICK_S = 0.02
 
 SAME, GONE = "same", "gone"  # states that change nothing, or remove the file
 RESTORED = "restored"  # … or make it what the first build has seen: all but its documents is there
@@ -203,6 +205,27 @@ def is_readable(build: str | None) -> bool:
     return reader.complete
 
 
+def _wait_for_merges(text: tantivy.IndexWriter, tick: Callable[[], None] | None) -> None:
+    if tick is None:
+        text.wait_merging_threads()
+        return
+    failed: list[Exception] = []
+
+    def wait() -> None:
+        try:
+            text.wait_merging_threads()
+        except Exception as exc:  # noqa: BLE001 - raised again below
+            failed.append(exc)
+
+    merging = threading.Thread(target=wait, name="merging")
+    merging.start()
+    while merging.is_alive():
+        merging.join(_TICK_S)
+        tick()
+    if failed:
+        raise failed[0]
+
+
 def _generation_of(index: tantivy.Index) -> int:
     """The generation of tantivy's last commit; -1 if it has none."""
     searcher = index.searcher()
@@ -229,6 +252,8 @@ class IndexWriter:
 
     def __init__(self, build: str, *, fresh: bool = False, embedding: str = "", rules: str = "") -> None:
         self._build, self._text, self._changes = build, cast("tantivy.IndexWriter | None", None), False
+        self._expects_many = False
+        self._same: list[tuple[int, int, int]] = []  # size, time and id of files whose content is as it was
         try:
             if fresh:
                 self._connection = layout.create(build)
@@ -338,8 +363,13 @@ class IndexWriter:
 
     def _texts(self) -> tantivy.IndexWriter:
         if self._text is None:
-            self._text = self._index.writer(_UPDATE_HEAP if self.complete else _BUILD_HEAP, 1)
+            few = self.complete and not self._expects_many
+            self._text = self._index.writer(_UPDATE_HEAP if few else _BUILD_HEAP, 1)
         return self._text
+
+    def expect_many(self) -> None:
+        """Take more memory for what comes: tantivy writes it in fewer pieces, which it need not merge."""
+        self._expects_many = True
 
     def put(self, result: FileState) -> None:
         """Replace what is stored about a file."""
@@ -347,10 +377,7 @@ class IndexWriter:
             self.drop(result.id)
             return
         if result.state == SAME:
-            self._begin(changes=False)
-            self._connection.execute(
-                "UPDATE files SET size=?, mtime_ns=? WHERE id=?", (result.size, result.mtime_ns, result.id)
-            )
+            self._same.append((result.size, result.mtime_ns, result.id))
             return
         self._begin()
         content = result.content or NO_CONTENT
@@ -468,6 +495,10 @@ class IndexWriter:
 
     def commit(self) -> bool:
         """Make changes visible, SQLite first; False if there was nothing to write."""
+        if self._same:
+            self._begin(changes=False)
+            self._connection.executemany("UPDATE files SET size=?, mtime_ns=? WHERE id=?", self._same)
+            self._same = []
         if not self._connection.in_transaction:
             return False
         if not self._changes:
@@ -509,11 +540,11 @@ class IndexWriter:
         self._begin()
         layout.put_meta(self._connection, key, value)
 
-    def close(self) -> None:
-        """Wait for tantivy's background work; uncommitted changes are lost."""
+    def close(self, tick: Callable[[], None] | None = None) -> None:
+        """Wait for tantivy's background work, calling `tick` meanwhile; uncommitted changes are lost."""
         if self._text is not None:
             text, self._text = self._text, None
-            text.wait_merging_threads()
+            _wait_for_merges(text, tick)
         for connection in {self._contents, self._connection}:
             if connection.in_transaction:
                 connection.execute("ROLLBACK")

@@ -9,7 +9,7 @@ from ..parse import words
 from ..parse.languages import DOCUMENT_ENDINGS, traits_of
 
 _DEEP = 8
-_REMEMBERED = 10_000  # paths that were candidates lately
+_REMEMBERED, _FOLDERS = 16_000, 8_000  # paths that were candidates lately, and folders of them
 _COMMON = 1.0  # rarity of a word that says little: a file named by nothing else fits a question by less than half
 
 _TEST = re.compile(
@@ -35,34 +35,25 @@ def scope_of(path: str, language: str) -> Literal["repo", "docs"]:
     return "docs" if is_document else "repo"
 
 
-class PathMatch(NamedTuple):
-    """How well a file's name and its folder's fit a question."""
-
-    stem_recall: float
-    stem_precision: float
-    folder_recall: float
-
-
-_NO_MATCH = PathMatch(0.0, 0.0, 0.0)
+PathMatch = tuple[float, float, float]  # what a file's name holds of a question, and conversely; what its folder's does
 
 
 def path_match(path: str, idf: Mapping[str, float], total: float, rarity: Callable[[str], float]) -> PathMatch:
     """Compare a path with the words of a question, weighted by their rarity."""
-    above, _, name = path.rpartition("/")
-    stem, folder = _stem_words(name), _folder_words(above)
+    _, stem, folder = _parts_of(path)
     wanted = idf.keys()
     if wanted.isdisjoint(stem) and wanted.isdisjoint(folder):
-        return _NO_MATCH
-    return PathMatch(
-        stem_recall=sum([idf[word] for word in stem if word in idf]) / total,
-        stem_precision=_precision(stem, idf, rarity),
-        folder_recall=sum([idf[word] for word in folder if word in idf and word not in stem]) / total,
+        return 0.0, 0.0, 0.0
+    return (
+        sum([idf[word] for word in stem if word in idf]) / total,
+        _precision(stem, idf, rarity),
+        sum([idf[word] for word in folder if word in idf and word not in stem]) / total,
     )
 
 
 def stem_precision(path: str, wanted: Mapping[str, float], rarity: Callable[[str], float]) -> float:
     """How much of a file's name some words hold; a name that is a common word fits many questions by chance."""
-    return _precision(_stem_words(path.rpartition("/")[2]), wanted, rarity)
+    return _precision(_parts_of(path)[1], wanted, rarity)
 
 
 def _precision(stem: frozenset[str], wanted: Mapping[str, float], rarity: Callable[[str], float]) -> float:
@@ -82,15 +73,22 @@ class PathKind(NamedTuple):
 
 def path_kind(path: str) -> PathKind:
     """Whether a path is that of a test, an aside or a barrel, and its depth."""
+    return _parts_of(path)[0]
+
+
+@lru_cache(_REMEMBERED)
+def _parts_of(path: str) -> tuple[PathKind, frozenset[str], frozenset[str]]:
+    """The kind of a path, and the words of the file's own name and of its folder's."""
     above, _, name = path.rpartition("/")
     folder, own = _folder_kind(above), _name_kind(name)
-    return PathKind(
+    kind = PathKind(
         test=folder.test or own.test,
         aside=folder.aside or own.aside or float(folder.migrates and own.is_step),
         barrel=own.barrel,
         listing=own.listing,
         depth=min(path.count("/"), _DEEP) / _DEEP,
     )
+    return kind, frozenset(words.terms(name.partition(".")[0] or name).split()), _folder_words(above)
 
 
 class _FolderKind(NamedTuple):
@@ -101,7 +99,7 @@ class _FolderKind(NamedTuple):
     migrates: bool
 
 
-@lru_cache(_REMEMBERED)
+@lru_cache(_FOLDERS)
 def _folder_kind(folder: str) -> _FolderKind:
     low = f"/{folder.lower()}/" if folder else "/"
     return _FolderKind(
@@ -119,11 +117,11 @@ class _NameKind(NamedTuple):
     is_step: bool
 
 
-@lru_cache(_REMEMBERED)
 def _name_kind(name: str) -> _NameKind:
     low = f"/{name.lower()}"
+    may_be_test = "test" in low or "spec" in low or "suite" in low  # most names are none, and that is known at once
     return _NameKind(
-        test=float(bool(_TEST.search(low) or _TEST_CLASS.search(name))),
+        test=float(may_be_test and bool(_TEST.search(low) or _TEST_CLASS.search(name))),
         aside=float(low.endswith((".d.ts", ".pyi"))),
         barrel=float(low[1:].partition(".")[0] in words.MODULES),
         listing=float(bool(_LISTING.search(low))),
@@ -131,13 +129,7 @@ def _name_kind(name: str) -> _NameKind:
     )
 
 
-@lru_cache(_REMEMBERED)
-def _stem_words(name: str) -> frozenset[str]:
-    """The words of a file's own name."""
-    return frozenset(words.terms(name.partition(".")[0] or name).split())
-
-
-@lru_cache(_REMEMBERED)
+@lru_cache(_FOLDERS)
 def _folder_words(folder: str) -> frozenset[str]:
     """The words of the folder that a file lies in."""
     return frozenset(words.terms(folder.rpartition("/")[2]).split())

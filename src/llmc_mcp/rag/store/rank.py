@@ -8,7 +8,6 @@ the features of a file, and a second one picks the chunk. A query that is a sing
 from bisect import bisect_right
 from collections.abc import Collection, Mapping, Sequence
 from functools import cache
-from importlib.resources import files as package_files
 from operator import mul
 from typing import Protocol
 
@@ -241,6 +240,8 @@ def weights_for(question: Question, embedding: Embedding | None) -> Weights:
 
 @cache
 def _weights() -> dict[str, Weights]:
+    from importlib.resources import files as package_files  # the process that only writes needs no weights
+
     data = package_files("llmc_mcp.rag.store").joinpath("weights.json").read_bytes()
     return msgspec.json.decode(data, type=dict[str, Weights])
 

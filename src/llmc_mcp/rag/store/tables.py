@@ -13,6 +13,7 @@ from typing import Any, NamedTuple, cast
 import msgspec
 
 from ..parse import outline
+from ..parse.outline import StoredOutline
 from ..parse.types import Chunk, Definition
 from . import layout
 
@@ -59,7 +60,16 @@ def means_damage(exc: BaseException) -> bool:
 
 
 def damage(exc: BaseException) -> IndexDamaged:
-    return IndexDamaged(f"{type(exc).__name__}: {exc}"[:200])
+    """What is told of such an error: SQLite's and the kernel's words, but not tantivy's, which are Rust."""
+    if isinstance(exc, sqlite3.Error):
+        told = str(exc)
+    elif isinstance(exc, OSError):
+        told = exc.strerror or "it can't be read"
+    else:
+        told = "its text can't be searched"
+    made = IndexDamaged(told[:200])
+    made.add_note(f"{type(exc).__name__}: {exc}"[:1_000])
+    return made
 
 
 class IndexTables:
@@ -113,9 +123,11 @@ class IndexTables:
         """The vectors of these files."""
         return dict(self._rows(f"SELECT file, vectors FROM vectors WHERE file IN ({_marks(files)})", list(files)))  # noqa: S608 - own names
 
-    def all_paths(self) -> list[tuple[int, bytes]]:
-        """Every indexed file."""
-        return cast(list[tuple[int, bytes]], self._rows("SELECT id, path FROM files WHERE state=''"))
+    def all_paths(self, until: int | None = None) -> list[tuple[int, bytes]]:
+        """Every indexed file, or those that a generation has."""
+        newest = (1 << 62) if until is None else until
+        rows = self._rows("SELECT id, path FROM files WHERE state='' AND generation<=?", (newest,))
+        return cast(list[tuple[int, bytes]], rows)
 
     def file(self, file: int) -> File | None:
         """A file with its chunks; None if it is no longer indexed."""
@@ -143,8 +155,13 @@ class IndexTables:
 
     def definition(self, file: int, place: int) -> tuple[str, str]:
         """Qualified name and kind of one definition."""
+        stored = self.stored_outline(file)
+        return (stored.qualname(place), stored.kind(place)) if len(stored) else ("", "")
+
+    def stored_outline(self, file: int) -> StoredOutline:
+        """The definitions of a file, for a reader that needs a few of them."""
         rows = self._rows("SELECT outline FROM contents WHERE file=?", (file,))
-        return outline.name_and_kind(rows[0][0], place) if rows else ("", "")
+        return StoredOutline(rows[0][0] if rows else b"")
 
     def defining(self, name: str) -> list[tuple[int, int]]:
         """Where a name is defined: file and place in its outline."""
@@ -167,9 +184,9 @@ class IndexTables:
         return self._rows("SELECT count(*) FROM unread")[0][0]
 
     def updated(self) -> float:
-        """When the index was last written to."""
-        newest = [os.stat(path).st_mtime for path in layout.databases_of(self.build) if os.path.exists(path)]
-        return max(newest, default=0.0)
+        """When the index was last written to; a log without content is one that a reader has made."""
+        found = [os.stat(path) for path in layout.databases_of(self.build) if os.path.exists(path)]
+        return max((one.st_mtime for one in found if one.st_size), default=0.0)
 
     def totals(self) -> Totals:
         """Counts of what is indexed."""
