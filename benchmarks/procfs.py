@@ -8,10 +8,11 @@ _TICK_MS = 1000 / os.sysconf("SC_CLK_TCK")
 
 
 class Memory(NamedTuple):
-    """Megabytes (10^6 bytes). Pss counts a page shared by n processes as 1/n."""
+    """Megabytes (10^6 bytes). Pss counts a page shared by n processes as 1/n; `own` is its part that no file backs."""
 
     rss: float
     pss: float
+    own: float
 
 
 def tree(pid: int) -> list[int]:
@@ -24,13 +25,13 @@ def tree(pid: int) -> list[int]:
 
 
 def memory(pid: int) -> Memory:
-    totals = {"Rss:": 0, "Pss:": 0}
+    totals = {"Rss:": 0, "Pss:": 0, "Pss_Anon:": 0}
     for member in tree(pid):
         for line in _read(f"/proc/{member}/smaps_rollup").splitlines():
             words = line.split()
             if words[0] in totals:
                 totals[words[0]] += int(words[1])
-    return Memory(totals["Rss:"] * 1024 / 1e6, totals["Pss:"] * 1024 / 1e6)
+    return Memory(*(total * 1024 / 1e6 for total in totals.values()))
 
 
 def status(pid: int) -> dict[str, int]:

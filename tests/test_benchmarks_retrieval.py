@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 
+from benchmarks.retrieval import scale
 from benchmarks.retrieval.cases import Task
 from benchmarks.retrieval.tasks import Answer, judged
 from benchmarks.tokens import count
@@ -66,3 +67,17 @@ def test_a_task_counts_only_if_every_file_is_among_the_first() -> None:
 def test_tokens_of_a_text_of_any_length_are_counted() -> None:
     line = "a word and another one\n"
     assert count(line * 100_000) == 100_000 * count(line)
+
+
+def test_the_size_of_an_index_is_measured_by_a_real_server(tmp_path: Path) -> None:
+    source = tmp_path / "sources" / "shop"
+    source.mkdir(parents=True)
+    for number in range(30):
+        (source / f"cart_{number}.py").write_text(CART.replace("total_price", f"total_price_{number}"))
+    work = tmp_path / "work"
+    work.mkdir()
+    seen = scale.large(work, source.parent, 1).rows
+    assert (seen["files"], seen["repositories"]) == (30, 1)
+    assert 0 < seen["warm p50, ms"] <= seen["warm p95, ms"]
+    assert seen["building, MB"] > 0
+    assert seen["2,000 changed files searchable, s"] > 0

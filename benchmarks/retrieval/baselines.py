@@ -93,3 +93,21 @@ def semble(folders: Sequence[tuple[str, Sequence[str]]]) -> list[list[list[list[
     told = subprocess.run([str(SEMBLE), str(script)], input=job, capture_output=True, text=True, check=True)
     answers = json.loads(told.stdout.splitlines()[-1])
     return [[[[Hit(*hit) for hit in hits] for hits in folder] for folder in kind] for kind in answers]
+
+
+class SembleCost(NamedTuple):
+    """What it takes semble to index a folder and to answer."""
+
+    built: float  # seconds
+    megabytes: float  # at the peak
+    took: list[float]  # milliseconds of each question
+
+
+def semble_cost(root: Path, questions: Sequence[str]) -> SembleCost | None:
+    """How long semble takes, and how much memory. None where it is not installed."""
+    if not SEMBLE.exists():
+        return None
+    script = Path(__file__).parent / "semble_cost.py"
+    job = json.dumps({"model": str(CACHE / "wordllama-model2vec"), "folder": str(root), "questions": questions})
+    told = subprocess.run([str(SEMBLE), str(script)], input=job, capture_output=True, text=True, check=True)
+    return SembleCost(**json.loads(told.stdout.splitlines()[-1]))

@@ -12,6 +12,8 @@ from typing import Any, NamedTuple, cast
 import numpy as np
 from numpy.typing import NDArray
 
+from llmc_mcp.rag.parse import outline
+from llmc_mcp.rag.parse.outline import StoredOutline
 from llmc_mcp.rag.parse.question import Question, question
 from llmc_mcp.rag.query import passages
 from llmc_mcp.rag.store import neighbours, rank
@@ -118,8 +120,8 @@ def definitions_of(
     )[: rank.BEST_CHUNKS]
     parsed = snapshot.parsed(file)
     scores = {chunk: score for score, chunk in best} or {0: 0.0}
-    terms = QuestionTerms(seen.weights)
-    found = passages.features(snapshot.source(file), parsed.definitions, parsed.chunks, scores, asked, terms)
+    terms, definitions = QuestionTerms(seen.weights), StoredOutline(outline.pack(parsed.definitions))
+    found = passages.features(snapshot.source(file), definitions, parsed.chunks, scores, asked, terms)
     names = [parsed.definitions[at].qualname for at in found]
     return names, np.array(list(found.values())).reshape(-1, len(DEFINITION_FEATURES))
 

@@ -16,6 +16,8 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from llmc_mcp.rag.parse import outline
+from llmc_mcp.rag.parse.outline import StoredOutline
 from llmc_mcp.rag.parse.question import Question, question
 from llmc_mcp.rag.query import passages
 from llmc_mcp.rag.store import embed, neighbours, rank
@@ -118,8 +120,8 @@ def _definition_case(
     if file < 0:
         return None
     parsed, terms = corpus.files[file], QuestionTerms(seen.weights)
-    source = corpus.sources[file].data
-    found = passages.features(source, parsed.definitions, parsed.chunks, best, asked, terms)
+    source, definitions = corpus.sources[file].data, StoredOutline(outline.pack(parsed.definitions))
+    found = passages.features(source, definitions, parsed.chunks, best, asked, terms)
     lines = [parsed.definitions[at].span for at in found]
     right = np.array([float(span.last_line == item.last and span.first_line <= item.first) for span in lines])
     if not 0 < right.sum() < len(right):

@@ -1,10 +1,11 @@
 """The index at the size of a company: several repositories below one root, many indexes of one user, many small files.
 
-Sources are folders or git repositories, bare ones too, in the folder that `--sources` names. What is measured is
-the real engine, as a server uses it: no part is run alone. Memory is of all processes that build or serve.
+Sources are folders or git repositories, bare ones too, in the folder that `--sources` names. What is measured is a
+real server over stdio, in a process of its own. Memory is of all its processes, those that build and those that
+search: their own pages, one that several share counted once, and those of mapped files, which the kernel takes back.
 """
 
-import os
+import json
 import random
 import re
 import shutil
@@ -12,26 +13,28 @@ import subprocess
 import threading
 import time
 from collections.abc import Callable, Generator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
+from dataclasses import replace
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
-from llmc_mcp.app import App
-from llmc_mcp.config.schema import Config
-from llmc_mcp.rag.query.search import CodeQuery, QueryCaller
+from llmc_mcp.files.ripgrep import find_ripgrep
 from llmc_mcp.rag.store.layout import home_of
 from llmc_mcp.rag.store.tables import IndexTables
-from llmc_mcp.session import Session
 
 from .. import procfs
-from ..report import median, number, percentile, verdict
+from ..client import Client, ClientError
+from ..report import median, milliseconds, number, percentile, verdict
+from ..servers import llmc
+from .baselines import semble_cost
 
-_WHO = Session(principal="uid:0", session_id="benchmark", agent_id="benchmark")
 _BYTES_A_CHUNK = 1_250
 _QUESTIONS = 200
 _CHANGED = 2_000
 _MANY = 100
-_SAMPLE_S = 0.2
+_SAMPLE_S = 0.25
+_LONGEST_S = 3_600.0
+_RIPGREP = 20  # of the questions: each reads all files
 _BARS = {
     "warm p95, ms": 40.0,
     "first answer after a restart, ms": 400.0,
@@ -48,53 +51,72 @@ _BARS = {
 
 
 class Peak:
-    """The most memory that the processes of a server had, in MB: their own, and with mapped files."""
+    """The most memory that the processes of a server had, in MB."""
 
-    def __init__(self) -> None:
-        self.own, self.rss = 0.0, 0.0
+    def __init__(self, pid: int) -> None:
+        self._pid = pid
+        self.own, self.mapped = 0.0, 0.0
 
     def look(self) -> None:
-        own = rss = 0.0
-        for pid in procfs.tree(os.getpid()):
-            status = procfs.status(pid)
-            own += status.get("RssAnon", 0) / 1e3
-            rss += status.get("VmRSS", 0) / 1e3
-        self.own, self.rss = max(self.own, own), max(self.rss, rss)
+        """Add up what all of them have now."""
+        memory = procfs.memory(self._pid)
+        self.own, self.mapped = max(self.own, memory.own), max(self.mapped, memory.pss)
+
+
+class Served:
+    """A server that is asked for what the benchmark needs."""
+
+    def __init__(self, client: Client) -> None:
+        self._client, self.pid = client, client.pid
+
+    def search(self, text: str, **how: object) -> dict[str, Any]:
+        return json.loads(self._client.call("rag_search", {"query": text, **how}))
+
+    def graph(self, name: str) -> None:
+        """A question that waits for the references of all files; too many definitions may have the name."""
+        with suppress(ClientError):
+            self._client.call("rag_where_used", {"symbol": name, "limit": 1})
+
+    def index(self) -> None:
+        """Bring the index up to date, however long that takes."""
+        while json.loads(self._client.call("rag_index", {}))["state"] != "up to date":
+            pass
+
+    def stats(self) -> dict[str, Any]:
+        return json.loads(self._client.call("rag_stats", {}))
+
+    def cpu(self) -> float:
+        """The CPU time of all its processes so far, in seconds."""
+        return procfs.cpu_ms(self.pid) / 1000
+
+    @contextmanager
+    def watched(self) -> Generator[Peak]:
+        """The peak of a block."""
+        peak, over = Peak(self.pid), threading.Event()
+
+        def watch() -> None:
+            while not over.wait(_SAMPLE_S):
+                peak.look()
+
+        thread = threading.Thread(target=watch, daemon=True)
+        thread.start()
+        try:
+            yield peak
+        finally:
+            over.set()
+            thread.join()
 
 
 @contextmanager
-def _watched() -> Generator[Peak]:
-    """The peak of a block."""
-    peak, over = Peak(), threading.Event()
-
-    def watch() -> None:
-        while not over.wait(_SAMPLE_S):
-            peak.look()
-
-    thread = threading.Thread(target=watch, daemon=True)
-    thread.start()
-    try:
-        yield peak
-    finally:
-        over.set()
-        thread.join()
-
-
-def _caller(patience: float = 3_600.0) -> QueryCaller:
-    return QueryCaller(_WHO, time.monotonic() + 3_600, lambda: None, compare=0.25, patience=patience)
-
-
-@contextmanager
-def _server(root: Path, data: Path, **rag: object) -> Generator[App]:
+def _server(root: Path, data: Path, **rag: object) -> Generator[Served]:
     data.mkdir(exist_ok=True)
-    config = Config()
-    for name, value in rag.items():
-        setattr(config.rag, name, value)
-    app = App(config, [str(root)], str(data))
-    try:
-        yield app
-    finally:
-        app.close()
+    settings = {"max_files": 1_000_000, **rag}
+    options = [word for name, value in settings.items() for word in ("--set", f"rag.{name}={json.dumps(value)}")]
+    server = llmc(root, data, "classic")
+    server = replace(server, command=(*server.command, *options), extra_env={"LLMC_DATA_DIR": str(data)})
+    with server.start(root, timeout=_LONGEST_S) as client:
+        client.initialize()
+        yield Served(client)
 
 
 def gather(sources: Path, root: Path, chunks: int) -> int:
@@ -162,12 +184,6 @@ def _questions(build: str) -> list[str]:
     ]
 
 
-def _ms(action: Callable[[], object]) -> float:
-    started = time.perf_counter()
-    action()
-    return (time.perf_counter() - started) * 1000
-
-
 class Figures(NamedTuple):
     """What was seen, by name."""
 
@@ -188,34 +204,59 @@ def large(work: Path, sources: Path, chunks: int) -> Figures:
     """One root of several repositories."""
     root, data = work / "root", work / "data"
     seen: dict[str, float] = {"repositories": gather(sources, root, chunks)}
-    with _server(root, data) as app, _watched() as peak:
-        before, started = _cpu(), time.perf_counter()
-        first = app.rag.search(CodeQuery("where is the configuration read"), _caller(patience=2.0))
+    with _server(root, data) as server:
+        seen |= _first_build(server)
+    questions = _questions(home_of(str(data), str(root).encode()).current() or "")
+    with _server(root, data) as server:
+        seen["first answer after a restart, ms"] = milliseconds(lambda: server.search(questions[0]))
+        server.index()
+        with server.watched() as peak:
+            seen |= _answers("warm", server.search, questions)
+        seen["serving, MB"], seen["serving with mapped files, MB"] = peak.own, peak.mapped
+        seen |= _checkouts(server, root)
+    return Figures(seen | _beside(root, questions))
+
+
+def _first_build(server: Served) -> dict[str, float]:
+    seen: dict[str, float] = {}
+    with server.watched() as peak:
+        before, started = server.cpu(), time.perf_counter()
+        first = server.search("where is the configuration read")
         seen["first answer of a cold build, s"] = time.perf_counter() - started
-        seen["its hits"] = len(first.hits)
-        while not ((now := app.rag.stats()[0]).totals and now.totals.chunks):
+        seen["its hits"] = len(first["snippets"])
+        while not server.stats()["chunks"]:
             time.sleep(_SAMPLE_S)
         seen["searchable from, s"] = time.perf_counter() - started
-        app.rag.refresh(None, False, _caller())
-        seen["built, s"], seen["built, s CPU"] = time.perf_counter() - started, _cpu() - before
-        seen["building, MB"], seen["building with mapped files, MB"] = peak.own, peak.rss
-        (stats,) = app.rag.stats()
-        assert stats.totals is not None
-        seen |= {"files": stats.totals.files, "chunks": stats.totals.chunks, "index, MB": stats.bytes / 1e6}
-        seen["index ÷ source"] = stats.bytes / stats.totals.source_bytes
-        seen |= _by_size(seen)
-    home = home_of(str(data), str(root).encode())
-    questions = _questions(home.current() or "")
-    with _server(root, data) as app, _watched() as peak:
-        seen["first answer after a restart, ms"] = _ms(lambda: app.rag.search(CodeQuery(questions[0]), _caller()))
-        app.rag.refresh(None, False, _caller())
-        for text in questions[:20]:
-            app.rag.search(CodeQuery(text), _caller())
-        warm = [_ms(lambda text=text: app.rag.search(CodeQuery(text), _caller())) for text in questions]
-        seen |= {"warm p50, ms": median(warm), "warm p95, ms": percentile(warm, 0.95)}
-        seen["serving, MB"], seen["serving with mapped files, MB"] = peak.own, peak.rss
-        seen |= _checkouts(app, root)
-    return Figures(seen)
+        server.index()
+        seen["built, s"], seen["built, s CPU"] = time.perf_counter() - started, server.cpu() - before
+    seen["building, MB"], seen["building with mapped files, MB"] = peak.own, peak.mapped
+    stats = server.stats()
+    seen |= {"files": stats["files"], "chunks": stats["chunks"], "index, MB": stats["index_bytes"] / 1e6}
+    seen["index ÷ source"] = stats["index_bytes"] / stats["source_bytes"]
+    return seen | _by_size(seen)
+
+
+def _answers(name: str, ask: Callable[[str], object], questions: Sequence[str]) -> dict[str, float]:
+    for text in questions[: _QUESTIONS // 10]:
+        ask(text)
+    took = [milliseconds(lambda text=text: ask(text)) for text in questions]
+    return {f"{name} p50, ms": median(took), f"{name} p95, ms": percentile(took, 0.95)}
+
+
+def _beside(root: Path, questions: Sequence[str]) -> dict[str, float]:
+    """The same root and questions with ripgrep, which ranks nothing, and with semble where it is installed."""
+
+    def scan(text: str) -> None:
+        command = [find_ripgrep(), "--files-with-matches", "--fixed-strings", "-e", text, "."]
+        subprocess.run(command, cwd=root, stdout=subprocess.DEVNULL, check=False)
+
+    took = [milliseconds(lambda text=text: scan(text)) for text in questions[:_RIPGREP]]
+    seen = {"ripgrep p50, ms": median(took), "ripgrep p95, ms": percentile(took, 0.95)}
+    theirs = semble_cost(root, questions)
+    if theirs is not None:
+        seen |= {"semble built, s": theirs.built, "semble, MB": theirs.megabytes}
+        seen |= {"semble p50, ms": median(theirs.took), "semble p95, ms": percentile(theirs.took, 0.95)}
+    return seen
 
 
 def _by_size(seen: Mapping[str, float]) -> dict[str, float]:
@@ -231,12 +272,7 @@ def _by_size(seen: Mapping[str, float]) -> dict[str, float]:
     return rows
 
 
-def _cpu() -> float:
-    """The CPU time of all processes so far, in seconds."""
-    return procfs.cpu_ms(os.getpid()) / 1000
-
-
-def _checkouts(app: App, root: Path) -> dict[str, float]:
+def _checkouts(server: Served, root: Path) -> dict[str, float]:
     """Change many files at once, as a checkout does, and go back and forth."""
     code = [path for path in sorted(root.rglob("*.py")) if path.is_file() and not path.is_symlink()][:_CHANGED]
     one = {path: path.read_bytes() for path in code}
@@ -249,11 +285,11 @@ def _checkouts(app: App, root: Path) -> dict[str, float]:
     for name, contents in checkouts.items():
         for path, data in contents.items():
             path.write_bytes(data)
-        before, started = _cpu(), time.perf_counter()
-        while app.rag.search(CodeQuery("quagga zebroid"), _caller()).freshness != "fresh":
-            time.sleep(_SAMPLE_S)
-        seen |= {f"{name} searchable, s": time.perf_counter() - started, f"{name}, s CPU": _cpu() - before}
-        app.rag.ask(lambda view: len(view.graph.find("main")), _caller())
+        before, started = server.cpu(), time.perf_counter()
+        while server.search("quagga zebroid")["freshness"] != "fresh":
+            time.sleep(_SAMPLE_S / 2)
+        seen |= {f"{name} searchable, s": time.perf_counter() - started, f"{name}, s CPU": server.cpu() - before}
+        server.graph("main")
         seen[f"{name} in the graph, s"] = time.perf_counter() - started
     return seen
 
@@ -265,12 +301,11 @@ def cpp(work: Path, sources: Path) -> Figures:
         _unpack(source, work / source.name, 1)
         roots.append(work / source.name)
     root = max(roots, key=lambda one: sum(path.suffix in (".cc", ".h") for path in one.rglob("*")) / _files(one))
-    with _server(root, work / "cpp-data") as app:
-        before = _cpu()
-        built = _ms(lambda: app.rag.refresh(None, False, _caller())) / 1000
-        (stats,) = app.rag.stats()
-        assert stats.totals is not None
-        return Figures({"C++ files": stats.totals.files, "C++ built, s": built, "C++, s CPU": _cpu() - before})
+    with _server(root, work / "cpp-data") as server:
+        before = server.cpu()
+        built = milliseconds(server.index) / 1000
+        files = server.stats()["files"]
+        return Figures({"C++ files": files, "C++ built, s": built, "C++, s CPU": server.cpu() - before})
 
 
 def _files(root: Path) -> int:
@@ -281,12 +316,12 @@ def clones(work: Path, sources: Path) -> Figures:
     """A second clone of the first repository."""
     one, other, data = work / "one", work / "other", work / "clones"
     _unpack(sorted(sources.iterdir())[0], one, 1)
-    with _server(one, data) as app:
-        built = _ms(lambda: app.rag.refresh(None, False, _caller())) / 1000
+    with _server(one, data) as server:
+        built = milliseconds(server.index) / 1000
     shutil.copytree(one, other, symlinks=True, copy_function=shutil.copyfile)
     before = _disk(data)
-    with _server(other, data) as app:
-        seeded = _ms(lambda: app.rag.refresh(None, False, _caller())) / 1000
+    with _server(other, data) as server:
+        seeded = milliseconds(server.index) / 1000
     share = 100 * (_disk(data) - before) / before
     return Figures({"first indexed, s": built, "clone indexed, s": seeded, "clone, % of the disk": share})
 
@@ -301,27 +336,17 @@ def many(work: Path, sources: Path) -> Figures:
     data, projects = work / "many", work / "projects"
     folders = _parts(sources, projects)
     for folder in folders:
-        with _server(folder, data) as app:
-            app.rag.refresh(None, False, _caller())
-    build = home_of(str(data), str(folders[0]).encode()).current() or ""
-    questions = _questions(build)
-    with _server(projects, data, roots=(str(folders[0]),)) as app:
+        with _server(folder, data) as server:
+            server.index()
+    questions = _questions(home_of(str(data), str(folders[0]).encode()).current() or "")
+    with _server(projects, data, roots=[str(folders[0])]) as server:
 
         def ask(text: str) -> object:
-            return app.rag.search(CodeQuery(text, repos=("*",)), _caller())
+            return server.search(text, repos=["*"])
 
-        first = _ms(lambda: ask(questions[0]))
-        for text in questions[:10]:
-            ask(text)
-        warm = [_ms(lambda text=text: ask(text)) for text in questions]
-    return Figures(
-        {
-            "repositories": len(folders),
-            "first answer, ms": first,
-            "100 repositories p50, ms": median(warm),
-            "100 repositories p95, ms": percentile(warm, 0.95),
-        }
-    )
+        first = milliseconds(lambda: ask(questions[0]))
+        seen = _answers("100 repositories", ask, questions)
+    return Figures({"repositories": len(folders), "first answer, ms": first, **seen})
 
 
 def _parts(sources: Path, projects: Path) -> Sequence[Path]:
@@ -347,16 +372,15 @@ def small(work: Path, files: int) -> Figures:
         path = root / f"part_{place // 1_000}" / f"module_{place}.py"
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_text(f"def compute_{place}(value):\n    return value + {place}\n")
-    with _server(root, data) as app, _watched() as peak:
-        built = _ms(lambda: app.rag.refresh(None, False, _caller())) / 1000
-        (stats,) = app.rag.stats()
-        assert stats.totals is not None
+    with _server(root, data) as server, server.watched() as peak:
+        built = milliseconds(server.index) / 1000
+        stats = server.stats()
     return Figures(
         {
-            "small files": stats.totals.files,
+            "small files": stats["files"],
             "built, s": built,
-            "index, MB": stats.bytes / 1e6,
+            "index, MB": stats["index_bytes"] / 1e6,
             "building, MB": peak.own,
-            "building with mapped files, MB": peak.rss,
+            "building with mapped files, MB": peak.mapped,
         }
     )
