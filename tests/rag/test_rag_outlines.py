@@ -40,7 +40,7 @@ def test_every_definition_is_what_was_packed() -> None:
     packed = outline.pack(definitions)
     stored = StoredOutline(packed)
     assert len(definitions) > 4
-    assert outline.unpack(packed) == [msgspec.structs.replace(one, doc="") for one in definitions]
+    assert outline.unpack(packed) == definitions
     assert [stored.qualname(at) for at in range(len(stored))] == [one.qualname for one in definitions]
     assert [stored.kind(at) for at in range(len(stored))] == [one.kind for one in definitions]
     assert len(StoredOutline(b"")) == 0
@@ -75,7 +75,6 @@ def test_a_search_makes_only_the_definitions_near_its_chunks() -> None:
             "function",
             Span(at + 1, at + 1, at * len(line), (at + 1) * len(line)),
             "",
-            "",
             -1,
         )
         for at in range(1_000)
@@ -90,6 +89,6 @@ def test_a_search_makes_only_the_definitions_near_its_chunks() -> None:
 
 
 def test_a_signature_that_is_the_name_is_not_stored_twice() -> None:
-    one = Definition("LIMIT", "LIMIT", "constant", Span(1, 1, 0, 9), "LIMIT", "", -1)
+    one = Definition("LIMIT", "LIMIT", "constant", Span(1, 1, 0, 9), "LIMIT", -1)
     stored = StoredOutline(outline.pack([one, msgspec.structs.replace(one, signature="LIMIT = 3")]))
     assert [stored[0].signature, stored[1].signature] == ["LIMIT", "LIMIT = 3"]

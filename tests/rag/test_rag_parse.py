@@ -12,10 +12,12 @@ import pytest
 from llmc_mcp.rag.parse import chunk
 from llmc_mcp.rag.parse.chunk import chunks
 from llmc_mcp.rag.parse.detect import language_of
+from llmc_mcp.rag.parse.doc import doc_of
 from llmc_mcp.rag.parse.file import look
 from llmc_mcp.rag.parse.grammars import unpack
 from llmc_mcp.rag.parse.languages import PARSED
 from llmc_mcp.rag.parse.parse import first_error, syntax
+from llmc_mcp.rag.parse.queries import ask
 from llmc_mcp.rag.parse.symbols import definitions
 from llmc_mcp.rag.parse.types import Definition
 
@@ -26,8 +28,14 @@ def grammars() -> None:
     unpack(os.environ["LLMC_DATA_DIR"])
 
 
-def defined(language: str, source: str) -> list[Definition]:
-    return definitions(syntax(language, source.encode()))
+def defined(language: str, source: str | bytes) -> list[Definition]:
+    tree = syntax(language, source.encode() if isinstance(source, str) else source)
+    return definitions(tree, ask(tree).definitions)
+
+
+def doc(language: str, source: str, one: Definition) -> str:
+    """The documentation of a definition, which is read off its text."""
+    return doc_of(language, source.encode()[one.span.start : one.span.end].decode())
 
 
 def kinds(language: str, source: str) -> dict[str, str]:
@@ -85,8 +93,8 @@ class Model(Base):
     model, save = found["Model"], found["Model.save"]
     assert (model.span.first_line, model.span.last_line) == (3, 18), "with its decorator and the comment above"
     assert source.encode()[model.span.start :].startswith(b"# Saves")
-    assert (model.signature, model.doc) == ("class Model(Base)", "A row.")
-    assert (save.signature, save.doc) == ("async def save(self, force=False)", "Write it.")
+    assert (model.signature, doc("python", source, model)) == ("class Model(Base)", "A row.")
+    assert (save.signature, doc("python", source, save)) == ("async def save(self, force=False)", "Write it.")
     assert [one.parent for one in found.values()] == [-1, -1, 1, 1, 1, 4]
 
 
@@ -121,7 +129,7 @@ declare module "lib" { function z(): void }
         "A": "class", "A.x": "field", "A.constructor": "method", "A.bar": "method", "I": "interface", "I.m": "method",
         "Id": "type", "Color": "enum", "N": "namespace", "N.q": "function", "lib": "namespace", "lib.z": "function",
     }  # fmt: skip
-    assert defined(language, source)[0].doc == "What it does."
+    assert doc(language, source, defined(language, source)[0]) == "What it does."
 
 
 def test_go() -> None:
@@ -141,7 +149,8 @@ var c, d = 1, 2
         "New": "function", "A": "constant", "B": "constant", "c": "variable", "d": "variable",
     }  # fmt: skip
     server = defined("go", source)[0]
-    assert (server.doc, server.span.first_line, server.span.last_line) == ("Server serves.", 2, 3)
+    assert doc("go", source, server) == "Server serves."
+    assert (server.span.first_line, server.span.last_line) == (2, 3)
 
 
 def test_rust() -> None:
@@ -162,7 +171,8 @@ static S: u8 = 1;
         ("Shape.area", "method"), ("inner", "module"), ("inner.f", "function"), ("E", "enum"), ("m", "macro"),
         ("S", "constant"),
     ]  # fmt: skip
-    assert (found[0].span.first_line, found[0].doc, found[0].signature) == (2, "A point.", "pub struct Point<T>")
+    assert (found[0].span.first_line, found[0].signature) == (2, "pub struct Point<T>")
+    assert doc("rust", source, found[0]) == "A point."
 
 
 def test_java() -> None:
@@ -283,7 +293,7 @@ namespace N.M {
         "N.M.E.One": "field", "N.M.R": "class", "N.M.D": "type",
     }  # fmt: skip
     held = defined("csharp", source)[1]
-    assert (held.doc, held.signature) == ("Holds.", "public class A<T> : B")
+    assert (doc("csharp", source, held), held.signature) == ("Holds.", "public class A<T> : B")
 
 
 def test_ruby() -> None:
@@ -357,7 +367,7 @@ return M
     assert kinds("lua", source) == {
         "M": "constant", "M.greet.loudly": "method", "M.run": "method", "helper": "function", "h": "function",
     }  # fmt: skip
-    assert defined("lua", source)[1].doc == "Greets."
+    assert doc("lua", source, defined("lua", source)[1]) == "Greets."
 
 
 def test_bash() -> None:
@@ -387,7 +397,7 @@ x <+> y = x
         "Cl.m": "method", "<+>": "function",
     }  # fmt: skip
     count = found["count"]
-    assert (count.signature, count.doc) == ("count :: Int -> Int", "Counts.")
+    assert (count.signature, doc("haskell", source, count)) == ("count :: Int -> Int", "Counts.")
     assert (count.span.first_line, count.span.last_line) == (2, 6), "its type and all of its equations"
 
 
@@ -417,7 +427,8 @@ end
         ("A.B", "module"), ("A.B.f", "function"), ("A.B.g", "function"), ("A.B.m", "macro"), ("A.B.t", "type"),
         ("P", "interface"), ("P.s", "method"), ("P", "impl"),
     ]  # fmt: skip
-    assert (found[1].doc, found[1].span.first_line, found[1].span.last_line) == ("Doubles.", 3, 8)
+    assert (found[1].span.first_line, found[1].span.last_line) == (3, 8)
+    assert doc("elixir", source, found[1]) == "Doubles."
 
 
 def test_zig() -> None:
@@ -446,7 +457,7 @@ CREATE TRIGGER t BEFORE INSERT ON users FOR EACH ROW EXECUTE FUNCTION total();
     assert kinds("sql", source) == {
         "users": "table", "total": "function", "v": "view", "i": "index", "t": "trigger"
     }  # fmt: skip
-    assert defined("sql", source)[0].doc == "People."
+    assert doc("sql", source, defined("sql", source)[0]) == "People."
 
 
 def test_schemas_and_build_files() -> None:
@@ -497,7 +508,7 @@ def test_every_language_takes_anything(language: str) -> None:
         b"", b"\n", b"\xef\xbb\xbf", b"\0" * 100, chaos.randbytes(3_000), b"(" * 5_000, b"\n \n" * 500,
         b"".join(chaos.choices(words, k=2_000)),
     ):  # fmt: skip
-        found = definitions(syntax(language, source))
+        found = defined(language, source)
         assert all(one.parent < index for index, one in enumerate(found))
         check_chunks(source, found)
 
@@ -506,7 +517,7 @@ def test_a_hostile_file_costs_a_bounded_time_and_has_no_definitions(monkeypatch:
     monkeypatch.setattr("llmc_mcp.rag.parse.parse.PARSE_SECONDS", 0.0)
     late = syntax("python", b"def f(): pass\n" * 1_000)
     assert not late.complete
-    assert definitions(late) == []
+    assert definitions(late, ask(late).definitions) == []
     assert first_error(late) == 0, "what was not read can't be called broken"
     monkeypatch.undo()
     assert not syntax("java", b"a<" * 100_000).complete
@@ -527,7 +538,7 @@ def test_texts_that_were_parsed_are_not_kept_in_memory() -> None:
 
 
 def test_bom_crlf_and_other_encodings_keep_their_lines() -> None:
-    found = definitions(syntax("python", b"\xef\xbb\xbfx = 1\r\n\r\ndef caf\xe9():\r\n    pass\r\n"))
+    found = defined("python", b"\xef\xbb\xbfx = 1\r\n\r\ndef caf\xe9():\r\n    pass\r\n")
     assert [(one.name, one.span.first_line, one.span.last_line) for one in found][-1][1:] == (3, 4)
     parsed = look("a.py", "def größe(): pass\n".encode())
     assert parsed.definitions[0].name == "größe"

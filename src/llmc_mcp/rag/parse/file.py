@@ -6,9 +6,10 @@ from .chunk import chunks
 from .detect import language_of
 from .imports import imported
 from .languages import PARSED
-from .macros import unwrapped
+from .macros import syntax_without_macros
 from .manifests import manifest
-from .parse import first_error, syntax
+from .parse import first_error
+from .queries import ask
 from .record import packed
 from .references import find
 from .references import imports as find_imports
@@ -26,16 +27,16 @@ def look(path: str, source: bytes, *, with_references: bool = True) -> ParsedFil
     language = language_of(path, source[:4096])
     found, broken, references, imports = [], 0, PackedReferences(), list[int]()
     if language in PARSED and not _is_minified(source):
-        parsed = syntax(language, source)
+        parsed = syntax_without_macros(language, source)
         broken = first_error(parsed)
-        parsed = unwrapped(parsed)
-        found = definitions(parsed)
+        nodes = ask(parsed, "references" if with_references else "imports")
+        found = definitions(parsed, nodes.definitions)
         if parsed.complete and _depth(found) <= _DEEPEST:
             if with_references:
-                said = find(parsed, found)
+                said = find(parsed, found, nodes.others)
                 references, imports = packed(said.references, said.bindings), imported(path, language, said.imports)
             else:
-                imports = imported(path, language, find_imports(parsed, found))
+                imports = imported(path, language, find_imports(parsed, found, nodes.others))
     elif with_references and (bindings := manifest(path, source)):
         references = packed([], bindings)
     sha256 = hashlib.sha256(source).digest()

@@ -1,4 +1,4 @@
-"""Macros that hide definitions from a grammar: they are blanked out, and the text is parsed again.
+"""Macros that hide definitions from a grammar: they are blanked out before a text is parsed.
 
 Rust: `cfg_rt! { pub fn spawn() {} }` defines spawn, but a grammar sees only tokens in there. C++: `class EXPORT Slice`
 looks like a function that returns an EXPORT. What they hide is parsed at its own place; the source stays as it is.
@@ -60,24 +60,24 @@ _ENDINGS = {
 _LONGEST_BEGINNING = 400  # bytes of a match before such an ending; rounded up
 
 
-def unwrapped(tree: SyntaxTree) -> SyntaxTree:
-    """The tree of a file with what its macros hide; the same tree if they hide nothing."""
-    if tree.language == "rust":
-        return _without_wrappers(tree)
-    return _without_attributes(tree) if tree.language in ("c", "cpp") else tree
-
-
-def _without_attributes(tree: SyntaxTree) -> SyntaxTree:
-    """The tree of a file of C or C++ without the macros that stand for attributes or nothing."""
-    blanked = bytearray(tree.source)
-    for pattern in _ATTRIBUTES:
-        for start, end in _places(pattern, tree.source):
-            blanked[start:end] = re.sub(rb"[^\n]", b" ", tree.source[start:end])
-    text = bytes(blanked)
-    if text == tree.source:
+def syntax_without_macros(language: str, source: bytes) -> SyntaxTree:
+    """The tree of a text with what its macros hide."""
+    if language == "rust":
+        return _without_wrappers(syntax(language, source))
+    text = _without_attributes(source) if language in ("c", "cpp") else source
+    tree = syntax(language, text)
+    if text == source:
         return tree
-    again = syntax(tree.language, text)
-    return SyntaxTree(tree.language, tree.source, again.tree, complete=True) if again.complete else tree
+    return SyntaxTree(language, source, tree.tree, complete=True) if tree.complete else syntax(language, source)
+
+
+def _without_attributes(source: bytes) -> bytes:
+    """A text of C or C++ with blanks in place of the macros that stand for attributes or nothing."""
+    blanked = bytearray(source)
+    for pattern in _ATTRIBUTES:
+        for start, end in _places(pattern, source):
+            blanked[start:end] = re.sub(rb"[^\n]", b" ", source[start:end])
+    return bytes(blanked)
 
 
 def _places(pattern: re.Pattern[bytes], source: bytes) -> Iterator[tuple[int, int]]:

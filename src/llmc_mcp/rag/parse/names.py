@@ -8,9 +8,10 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
-from .macros import unwrapped
+from .macros import syntax_without_macros
 from .name_types import NamePlaces, NameQuery, Outline, OutlinedDefinition, OutlineQuery
-from .parse import SyntaxTree, errors, syntax
+from .parse import SyntaxTree, errors
+from .queries import ask
 from .references import ReferenceBytes, keywords
 from .references import located as located_references
 from .symbols import DefinitionBytes
@@ -33,15 +34,16 @@ _MOST_CLASHES = 5
 
 def find_names(query: NameQuery) -> NamePlaces:
     """The places of a name in a file."""
-    tree = unwrapped(syntax(query.language, query.text))
+    tree = syntax_without_macros(query.language, query.text)
     empty = NamePlaces({}, [], {}, [], [], [], [], [], [])
     if not tree.complete:
         return msgspec.structs.replace(empty, problem="it could not be parsed")
     if query.new in keywords(query.language):
         return msgspec.structs.replace(empty, problem=f"{query.new} is a word of the language")
-    definitions, parts = located_definitions(tree)
+    nodes = ask(tree, "references")
+    definitions, parts = located_definitions(tree, nodes.definitions)
     where = ReferenceBytes(query.old)
-    references = [Reference(*row) for row in located_references(tree, definitions, where).references]
+    references = [Reference(*row) for row in located_references(tree, definitions, nodes.others, where).references]
     numbers = {one: number for number, one in enumerate(query.wanted)}
     search = _Tokens(tree, query.old)
     for one, at in zip(references, where.places, strict=True):
@@ -207,10 +209,9 @@ def _line_of(starts: list[int], at: int) -> int:
 
 def outline_of(query: OutlineQuery) -> Outline:
     """The definitions of a text."""
-    tree = syntax(query.language, query.text)
+    tree = syntax_without_macros(query.language, query.text)
     if not tree.complete:
         return Outline([], [], complete=False)
-    tree = unwrapped(tree)
     starts = tree.line_starts
     found = [
         OutlinedDefinition(
@@ -224,7 +225,7 @@ def outline_of(query: OutlineQuery) -> Outline:
             one.span.end,
             _line_of(starts, part.head),
         )
-        for one, part in zip(*located_definitions(tree), strict=True)
+        for one, part in zip(*located_definitions(tree, ask(tree).definitions), strict=True)
     ]
     inside: list[int] = []
     for row, start in enumerate(starts[1:-1], 1):

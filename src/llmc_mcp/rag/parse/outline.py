@@ -55,7 +55,7 @@ def _short(one: Definition, definitions: Sequence[Definition]) -> str:
 
 
 def unpack(data: bytes) -> list[Definition]:
-    """The definitions that `pack` stored; `doc` is empty."""
+    """The definitions that `pack` stored."""
     stored = StoredOutline(data)
     return [stored[at] for at in range(len(stored))]
 
@@ -64,7 +64,7 @@ CodeLines = tuple[int, str, int, int]  # a function or a type: its place and kin
 
 
 class StoredOutline:
-    """The definitions that `outline.pack` stored; `doc` is empty."""
+    """The definitions that `outline.pack` stored."""
 
     def __init__(self, data: bytes) -> None:
         columns = _decoder.decode(zlib.decompress(data)) if data else _NOTHING
@@ -84,7 +84,6 @@ class StoredOutline:
             kind=self._kinds[at],
             span=Span(self._firsts[at], self._lasts[at], start, start + self._lengths[at]),
             signature=self._all_signatures[at] or self._names[at],
-            doc="",
             parent=self._parents[at],
         )
 

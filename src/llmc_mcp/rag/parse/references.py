@@ -4,15 +4,14 @@ import re
 from bisect import bisect_right
 from collections.abc import Callable
 from functools import lru_cache
-from types import ModuleType
 from typing import NamedTuple
 
-from tree_sitter import Language, Node, Query, QueryCursor
+from tree_sitter import Node
 
-from . import bind_c, bind_go, bind_java, bind_python, bind_rust, bind_script
 from .facts import SyntaxFacts
 from .languages import traits_of
 from .parse import SyntaxTree, grammar
+from .queries import BINDERS
 from .scan import LITERAL, Mention, scan
 from .scopes import CLASSES, FUNCTIONS, PART, ClassScope, Scopes
 from .types import Binding, Definition, ReferenceRow
@@ -36,8 +35,6 @@ _NOTHING = FileReferences([], [], [])
 class LanguageReader(NamedTuple):
     """How references of one language are found."""
 
-    query: Query | None
-    imports: Query | None  # the part of it that tells what is imported
     keywords: frozenset[str]
     bind: Callable[[dict[str, list[Node]], Scopes, SyntaxFacts], None] | None
     built_in: frozenset[str]
@@ -47,21 +44,9 @@ class LanguageReader(NamedTuple):
     prelude: dict[str, str]  # paths of names that need no import
     destructures: bool  # `const { a } = b` makes a name of b's attribute
     static_imports: bool  # an import names the member of a class: `<a.B>.B.member`
+    imports_apart: bool  # patterns of their own tell imports, whatever else the file has
     calls_apart: bool
     fields_apart: bool  # an attribute that is not called is a field, never a method
-
-
-_BINDERS: dict[str, ModuleType] = {
-    "python": bind_python,
-    "javascript": bind_script,
-    "typescript": bind_script,
-    "tsx": bind_script,
-    "go": bind_go,
-    "rust": bind_rust,
-    "java": bind_java,
-    "c": bind_c,
-    "cpp": bind_c,
-}
 
 
 @lru_cache(maxsize=64)
@@ -74,11 +59,9 @@ def _reader_of(language: str) -> LanguageReader:
         for place in range(tree_language.node_kind_count)
         if tree_language.node_kind_is_named(place) and (kind := tree_language.node_kind_for_id(place))
     }
-    binder = _BINDERS.get(language)
+    binder = BINDERS.get(language)
     if binder is None:
         return LanguageReader(
-            query=_blanking(tree_language),
-            imports=None,
             keywords=keywords - named,
             bind=None,
             built_in=frozenset(),
@@ -88,14 +71,11 @@ def _reader_of(language: str) -> LanguageReader:
             prelude={},
             destructures=False,
             static_imports=False,
+            imports_apart=False,
             calls_apart=False,
             fields_apart=False,
         )
-    queries: dict[str, str] = getattr(binder, "QUERIES", {})
-    query = queries[language] if queries else binder.QUERY
     return LanguageReader(
-        query=Query(tree_language, query),
-        imports=Query(tree_language, _importing(query, binder)),
         keywords=keywords - named,
         bind=binder.bind,
         built_in=binder.BUILT_IN,
@@ -105,35 +85,18 @@ def _reader_of(language: str) -> LanguageReader:
         prelude=getattr(binder, "PRELUDE", {}),
         destructures=getattr(binder, "DESTRUCTURES", False),
         static_imports=getattr(binder, "STATIC_IMPORTS", False),
+        imports_apart=hasattr(binder, "IMPORTS"),
         calls_apart=traits_of(language).calls_apart,
         fields_apart=getattr(binder, "FIELDS_APART", False),
     )
 
 
-def _importing(query: str, binder: ModuleType) -> str:
-    """The patterns of a query that a binder needs for imports: those that it names, one a line, or else all."""
-    names: tuple[str, ...] = getattr(binder, "IMPORTS", ())
-    return "\n".join(line for line in query.splitlines() if line.endswith(names)) if names else query
+def find(syntax: SyntaxTree, definitions: list[Definition], captures: dict[str, list[Node]]) -> FileReferences:
+    """References and bindings of a file, by what a query for references has found.
 
-
-def _blanking(tree_language: Language) -> Query | None:
-    """A query for comments and strings in a language without a binder."""
-    parts: list[str] = []
-    for place in range(tree_language.node_kind_count):
-        kind = tree_language.node_kind_for_id(place) or ""
-        if tree_language.node_kind_is_named(place) and tree_language.node_kind_is_visible(place):
-            if "comment" in kind:
-                parts.append(f"({kind}) @blank")
-            elif "string" in kind or kind in ("char_literal", "character_literal", "regex", "heredoc_body"):
-                parts.append(f"({kind}) @text")
-            elif "interpolation" in kind or kind.endswith("substitution"):
-                parts.append(f"({kind}) @code")
-    return Query(tree_language, "\n".join(dict.fromkeys(parts))) if parts else None
-
-
-def find(syntax: SyntaxTree, definitions: list[Definition]) -> FileReferences:
-    """References and bindings of a file; none of a document, or of a text that could not be parsed in time."""
-    return located(syntax, definitions, ReferenceBytes())
+    There are none in a document, or in a text that could not be parsed in time.
+    """
+    return located(syntax, definitions, captures, ReferenceBytes())
 
 
 class ReferenceBytes:
@@ -150,27 +113,29 @@ class ReferenceBytes:
             self.unsettled.append(at)
 
 
-def located(syntax: SyntaxTree, definitions: list[Definition], where: ReferenceBytes) -> FileReferences:
+def located(
+    syntax: SyntaxTree, definitions: list[Definition], captures: dict[str, list[Node]], where: ReferenceBytes
+) -> FileReferences:
     """The same, and where it is in the text."""
     if not syntax.complete or not traits_of(syntax.language).is_code:
         return _NOTHING
     try:
-        return _find(syntax, definitions, where)
+        return _find(syntax, definitions, captures, where)
     except RecursionError:  # nested a thousand deep: the file can still be searched
         return _NOTHING
 
 
-def imports(syntax: SyntaxTree, definitions: list[Definition]) -> list[tuple[str, str]]:
-    """What a file imports: a part of what `find` returns, for a fraction of its time."""
-    if not syntax.complete or not traits_of(syntax.language).is_code:
-        return []
+def imports(
+    syntax: SyntaxTree, definitions: list[Definition], captures: dict[str, list[Node]]
+) -> list[tuple[str, str]]:
+    """What a file imports: a part of what `find` returns, for a fraction of its time; by a query for imports."""
     reader = _reader_of(syntax.language)
-    if reader.bind is None or reader.imports is None:
+    if reader.bind is None or not captures:
         return []
-    facts = SyntaxFacts(syntax.source)
-    scopes = Scopes(definitions, class_scope=reader.class_scope, selves=reader.selves, prelude=reader.prelude)
+    facts, known = SyntaxFacts(syntax.source), [] if reader.imports_apart else definitions
+    scopes = Scopes(known, class_scope=reader.class_scope, selves=reader.selves, prelude=reader.prelude)
     try:
-        reader.bind(QueryCursor(reader.imports).captures(syntax.root), scopes, facts)
+        reader.bind(captures, scopes, facts)
     except RecursionError:
         return []
     return [(name, path) for name, path, _ in facts.imports]
@@ -181,9 +146,10 @@ def keywords(language: str) -> frozenset[str]:
     return _reader_of(language).keywords
 
 
-def _find(syntax: SyntaxTree, definitions: list[Definition], where: ReferenceBytes) -> FileReferences:
+def _find(
+    syntax: SyntaxTree, definitions: list[Definition], captures: dict[str, list[Node]], where: ReferenceBytes
+) -> FileReferences:
     reader = _reader_of(syntax.language)
-    captures = QueryCursor(reader.query).captures(syntax.root) if reader.query is not None else {}
     facts = SyntaxFacts(syntax.source)
     scopes = Scopes(definitions, class_scope=reader.class_scope, selves=reader.selves, prelude=reader.prelude)
     if reader.bind is not None:

@@ -4,17 +4,15 @@ Points are indexed, never accessed by name: `.row` and `.column` of tree-sitter 
 later (they return a reference that they do not own).
 """
 
-import functools
 import re
 from bisect import bisect_right
 from itertools import filterfalse
 from typing import NamedTuple
 
-from tree_sitter import Node, Query, QueryCursor
+from tree_sitter import Node
 
-from .doc import comment_text, first_paragraph, unquoted
 from .languages import LANGUAGES, Language
-from .parse import SyntaxTree, grammar
+from .parse import SyntaxTree
 from .types import Definition, Span
 
 _HELPERS = frozenset(("name", "owner", "value", "keyword", "comment", "above", "wrap"))
@@ -22,7 +20,6 @@ _ONE_NAME = frozenset(("function", "test", "given", "block"))  # `int a, b;` has
 _OUTER = 300
 _SIGNATURE = 240  # characters
 _ATTRIBUTES = re.compile(r"\A(?:[ \t]*(?:@\w[^\n]*|#?\[[^\n]*\][ \t\r]*)\n)++")
-_BLANKS = re.compile(r"\s+")
 _SEPARATORS = re.compile(r"::|\.|:")
 _ANGLES = re.compile(r"([<>])")
 
@@ -48,23 +45,24 @@ class DefinitionBytes(NamedTuple):
     name: int  # the first byte of its name; -1 if the name is not written as such
 
 
-def definitions(syntax: SyntaxTree) -> list[Definition]:
-    """In the order of the text, outer before inner. None of a text that could not be parsed in time."""
-    return _placed(syntax).definitions
+_Matches = list[tuple[int, dict[str, list[Node]]]]
 
 
-def located(syntax: SyntaxTree) -> tuple[list[Definition], list[DefinitionBytes]]:
+def definitions(syntax: SyntaxTree, matches: _Matches) -> list[Definition]:
+    """By the matches of the query for them; in the order of the text, outer before inner."""
+    return _placed(syntax, matches).definitions
+
+
+def located(syntax: SyntaxTree, matches: _Matches) -> tuple[list[Definition], list[DefinitionBytes]]:
     """The same, and where the parts of each definition are."""
-    nesting = _placed(syntax)
+    nesting = _placed(syntax, matches)
     return nesting.definitions, nesting.parts()
 
 
-def _placed(syntax: SyntaxTree) -> "_Nesting":
+def _placed(syntax: SyntaxTree, matches: _Matches) -> "_Nesting":
     above = _Above(syntax)
     nesting = _Nesting(syntax, above)
-    if not syntax.complete:
-        return nesting
-    found = _matches(syntax, above)
+    found = _found(syntax, matches, above)
     if LANGUAGES[syntax.language].equations:
         found = _joined(found)
     elif LANGUAGES[syntax.language].sections:
@@ -73,19 +71,19 @@ def _placed(syntax: SyntaxTree) -> "_Nesting":
     return nesting
 
 
-def _matches(syntax: SyntaxTree, above: "_Above") -> list[_Match]:
+def _found(syntax: SyntaxTree, matches: _Matches, above: "_Above") -> list[_Match]:
     language = LANGUAGES[syntax.language]
     found: dict[int, tuple[int, _Match]] = {}  # by the name's node: the first of several matching patterns counts
     functions: dict[int, int] = {}  # of what has one name: its node, and the name's
     wraps: list[_Match] = []
-    for pattern, captures in QueryCursor(_query(syntax.language)).matches(syntax.root):
+    for pattern, captures in matches:
         names = captures.get("name")
         if names is None:
             for kind, nodes in captures.items():
                 if kind == "wrap":
                     wraps += [_Match(node.start_byte, node.end_byte, "", node, "", "", None) for node in nodes]
                 elif kind in ("comment", "above"):
-                    above.add(nodes, is_comment=kind == "comment")
+                    above.add(nodes)
             continue
         key = names[0].id
         if key in found and found[key][0] <= pattern:
@@ -152,11 +150,6 @@ def _to_the_next(found: list[_Match], end: int) -> list[_Match]:
     ]
 
 
-@functools.cache
-def _query(language: str) -> Query:
-    return Query(grammar(language), LANGUAGES[language].query)
-
-
 def _parted(name: str) -> tuple[str, str]:
     """Foo<T>::bar → Foo, bar; exports.x → x; Foo.prototype.bar → Foo, bar."""
     if name.isidentifier():
@@ -199,27 +192,25 @@ class _Above:
     def __init__(self, syntax: SyntaxTree) -> None:
         self._source = syntax.source
         self._starts = syntax.line_starts
-        self._ending: dict[int, tuple[int, int, bool]] = {}  # last row → first row, first byte, whether a comment
+        self._ending: dict[int, tuple[int, int]] = {}  # last row → first row, first byte
 
-    def add(self, nodes: list[Node], is_comment: bool) -> None:
+    def add(self, nodes: list[Node]) -> None:
         starts = self._starts
         for node in nodes:
             start, end = node.start_byte, node.end_byte
             first = bisect_right(starts, start) - 1
             last = first if end <= starts[first + 1] else bisect_right(starts, end - 1) - 1  # may include a line's end
-            self._ending[last] = first, start, is_comment
+            self._ending[last] = first, start
 
-    def of(self, row: int) -> tuple[int, int, str]:
-        """The first row of what is directly above a row, its first byte, and the text of its comments."""
-        source, starts, first, byte, comments = self._source, self._starts, row, -1, list[str]()
+    def of(self, row: int) -> tuple[int, int]:
+        """The first row of what is directly above a row, and its first byte; -1 if there is nothing."""
+        first, byte = row, -1
         while (ending := self._ending.get(first - 1)) is not None:
-            begin, start, is_comment = ending
-            if source[starts[begin] : start].strip():
+            begin, start = ending
+            if self._source[self._starts[begin] : start].strip():
                 break  # it follows code on its line
-            if is_comment or source.startswith(b"@doc", start):
-                comments.append(source[start : starts[first]].decode(errors="replace"))
             first, byte = begin, start
-        return first, byte, "".join(reversed(comments))
+        return first, byte
 
 
 class _Nesting:
@@ -273,32 +264,25 @@ class _Nesting:
         start, end = (one.start, one.end) if wrap is None else (wrap.start, max(wrap.end, one.end))
         row = bisect_right(self._starts, start) - 1
         last_row = bisect_right(self._starts, max(start, end - 1)) - 1
-        first, byte, comment = self._above.of(row)
+        first, byte = self._above.of(row)
         span = Span(first + 1, last_row + 1, byte if byte >= 0 else start, end)
         around = self.definitions[parent] if parent >= 0 else None
         outer = around.qualname if around else ""
         if len(outer) > _OUTER:
             outer = "…" + outer[-_OUTER:]  # bounds the names of a deeply nested file
-        parts = (outer, one.owner, one.name)
-        qualname = (" > " if one.kind == "section" else ".").join(part for part in parts if part)
-        kind = one.kind
+        kind, qualname, joint = one.kind, one.name, " > " if one.kind == "section" else "."
+        if one.owner:
+            qualname = f"{one.owner}{joint}{qualname}" if qualname else one.owner
+        if outer:
+            qualname = f"{outer}{joint}{qualname}" if qualname else outer
         if kind == "function" and (
             (around and around.kind in self._language.owners) or (one.owner and self._language.dotted)
         ):
             kind = "method"
         elif kind == "variable" and one.name.isupper():
             kind = "constant"
-        body = self._body(one)
-        doc = self._docstring(body) if self._language.docstring else ""
-        return Definition(
-            name=one.name,
-            qualname=qualname,
-            kind=kind,
-            span=span,
-            signature=self._signature(one, body),
-            doc=doc or comment_text(comment),
-            parent=parent,
-        )
+        signature = self._signature(one, self._body(one))
+        return Definition(one.name, qualname, kind, span, signature, parent)
 
     def _body(self, one: _Match) -> Node | None:
         holder = one.value or one.node
@@ -319,21 +303,7 @@ class _Nesting:
             line_end = source.find(b"\n", one.name_at, end)
             end = line_end if line_end >= 0 else end
         head = source[start : min(end, start + 4 * _SIGNATURE)].decode(errors="replace")
-        text = (
-            _BLANKS.sub(" ", _ATTRIBUTES.sub("", head))
-            .strip()
-            .removesuffix("{")
-            .removesuffix(":")
-            .removesuffix("=>")
-            .rstrip(" =;")
-        )
+        if "\n" in head:
+            head = _ATTRIBUTES.sub("", head)
+        text = " ".join(head.split()).removesuffix("{").removesuffix(":").removesuffix("=>").rstrip(" =;")
         return text if len(text) <= _SIGNATURE else text[: _SIGNATURE - 1] + "…"
-
-    def _docstring(self, body: Node | None) -> str:
-        first = body.named_children[:1] if body is not None else []
-        if not first or first[0].type != "expression_statement":
-            return ""
-        string = first[0].children[0]
-        if string.type != "string":
-            return ""
-        return first_paragraph(unquoted(self._syntax.text(string)))

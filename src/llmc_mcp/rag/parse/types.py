@@ -26,7 +26,6 @@ class Definition(msgspec.Struct, frozen=True, array_like=True):
     kind: str  # function, method, class, struct, interface, trait, enum, type, module, constant, macro, section, …
     span: Span  # with its decorators and the comment above it
     signature: str  # in one line
-    doc: str  # first paragraph of its docstring or of the comment above it
     parent: int  # index of the enclosing definition in the file's list; -1 at the top
 
 

@@ -88,6 +88,7 @@ def terms(text: str) -> str:
     return " ".join(part for part in take_apart(text) if part)
 
 
+@lru_cache(50_000)
 def name_term(name: str) -> str:
     """An identifier as one term, however it is written: send_file, sendFile and SendFile are one."""
     return "".join(split(name))
