@@ -70,6 +70,30 @@ def test_the_graph_knows_every_use_after_a_checkout_that_changes_many_files(zoo:
     assert unread(zoo) == 0
 
 
+def test_a_checkout_is_committed_at_once_and_nothing_is_merged_meanwhile(tmp_path: Path) -> None:
+    root = tmp_path / "root"
+    root.mkdir()
+    for verb in ("walk", "swim"):
+        for number in range(600):  # more than a first build commits at a time
+            (root / f"animal_{number}.py").write_text(f"def {verb}_{number}():\n    return {number}\n")
+        if verb == "walk":
+            with library_on(root, tmp_path / "data") as library:
+                library.refresh()
+                assert len(generations(library)) == 2
+    with library_on(root, tmp_path / "data") as library:
+        library.refresh()
+        assert len(generations(library)) == 1
+
+
+def generations(library: Library) -> set[int]:
+    """Those in which files were indexed."""
+    tables = IndexTables(str(library.build))
+    try:
+        return {row[0] for row in tables.rows("SELECT generation FROM files")}
+    finally:
+        tables.close()
+
+
 def test_an_answer_of_the_graph_says_how_many_files_lack_their_references(zoo: Library) -> None:
     connection = sqlite3.connect(zoo.build / "index.db")
     with connection:

@@ -12,6 +12,7 @@ from llmc_mcp.rag.parse.file import look
 from llmc_mcp.rag.parse.question import question
 from llmc_mcp.rag.store import embed, features, rank
 from llmc_mcp.rag.store import fields as field_queries
+from llmc_mcp.rag.store.embed import FileTexts
 from llmc_mcp.rag.store.paths import path_kind
 
 from ..support.workspace import require
@@ -276,9 +277,8 @@ def test_the_setting_names_an_embedding() -> None:
 
 
 def test_code_that_says_it_in_other_words_is_nearer_than_other_code(meaning: embed.Embedding) -> None:
-    blob = meaning.of_file(
-        "", [words.terms("os.unlink(path); shutil.rmtree(folder)"), words.terms("sock.connect(host)")]
-    )
+    texts = [words.terms("os.unlink(path); shutil.rmtree(folder)"), words.terms("sock.connect(host)")]
+    (blob,) = meaning.of_files([FileTexts("", texts, [None, None])])
     names, mean, (remove, connect) = meaning.nearness(question("delete a directory").stems, {7: blob})[7]
     assert remove > connect
     assert names == 0.0
@@ -286,7 +286,22 @@ def test_code_that_says_it_in_other_words_is_nearer_than_other_code(meaning: emb
 
 
 def test_a_file_has_one_small_vector_for_its_names_its_whole_and_each_chunk(meaning: embed.Embedding) -> None:
-    assert len(meaning.of_file("cache", ["evict", "", "zzzzqqqq"])) == 5 * 128
+    (blob,) = meaning.of_files([FileTexts("cache", ["evict", "", "zzzzqqqq"], [None] * 3)])
+    assert len(blob) == 5 * 128
+
+
+def test_the_vectors_of_files_do_not_depend_on_what_they_are_made_with(meaning: embed.Embedding) -> None:
+    files = [
+        FileTexts("cache", ["evict the oldest entry", "read a file", ""], [None] * 3),
+        FileTexts("", [], []),
+        FileTexts("socket", ["connect to a host"], [None]),
+    ]
+    alone = [meaning.of_files([one])[0] for one in files]
+    assert meaning.of_files(files) == alone
+    known = meaning.split(alone[0])[2:]
+    for given in ([known[0], None, None], [None, known[1], known[2]], known):
+        again = FileTexts("cache", ["evict the oldest entry", "read a file", ""], given)
+        assert meaning.of_files([files[2], again]) == [alone[2], alone[0]]
 
 
 def test_meaning_changes_the_order_but_a_name_alone_is_left_to_the_letter(meaning: embed.Embedding) -> None:

@@ -21,7 +21,8 @@ from ..store.index import IndexDamaged, IndexWriter, is_readable
 from ..store.layout import Home
 from .keeper_lines import KeeperLines
 from .messages import KeeperRequest, News, Setup
-from .parser_pool import READ_LATER, READ_NOW, Job, ParserPool
+from .parser_pool import ParserPool
+from .parser_worker import READ_LATER, READ_NOW, Job
 from .ranker import Ranker
 from .walk import Walk, WalkedFile
 from .watch import Watch
@@ -31,11 +32,13 @@ _QUIET_S, _LONGEST_S = 0.5, 2.0  # debounce: after the last change, and at the l
 _WALK_EVERY_S = 60.0  # a watched root is still walked: a folder of ignored files alone has no watch
 _WALK_UNWATCHED_S = 3.0
 _WALK_SHARE = 20  # the interval between walks, in durations of a walk
-# A build commits after so many files, then after half as many as it has: tantivy merges what comes in many pieces.
+# A first build commits after so many files, then after half as many as it has; an update only after so many: tantivy
+# merges what comes in many pieces, and takes the time for that from the parsers.
 _COMMIT_FILES, _COMMIT_MOST = 500, 5_000
 _TELL_S = 0.1
 _NICE = 5
 _MANY, _TURN = 200, 100  # changed files: of more, what the graph needs comes later, in turns of so many
+_MOST_FORMER = 20_000  # changed files: of each, a kilobyte is kept in memory until it is parsed
 _ALONE = 3  # up to this many files, one worker is enough
 _CLOCK_NS = 20_000_000  # how far the modification time of a folder may lag
 _REMEMBERED = 10_000  # names of ignored files
@@ -397,21 +400,23 @@ class Keeper:
         """Parse and drop files, and commit as it goes: what is there can be searched, and outlives this process."""
         for file in dropped:
             writer.drop(file)
-        jobs = _with_earlier(jobs, writer) if writer.complete else jobs
-        if writer.complete and len(jobs) > _MANY:  # what can be searched comes first, references follow
+        jobs = _with_former(_with_earlier(jobs, writer), writer) if writer.complete else jobs
+        if not writer.complete or len(jobs) > _COMMIT_MOST:
             writer.expect_many()
+        if writer.complete and len(jobs) > _MANY:  # what can be searched comes first, references follow
             jobs = [msgspec.structs.replace(job, references=READ_LATER) for job in jobs]
         before = writer.count() - sum(not writer.is_new(job.id) for job in jobs) if self._now.building else 0
         self._note(files_done=before, files_total=before + len(jobs), removed=len(dropped))
         count = 1 if len(jobs) <= _ALONE else self._setup.workers
-        due = before + _COMMIT_FILES
+        is_update = writer.complete
+        due = _COMMIT_MOST if is_update else before + _COMMIT_FILES
         try:
             for done, looked in enumerate(self._workers.look_at(jobs, count, self._tick), 1 + before):
                 writer.put(looked)
                 self._note(files_done=done)
                 if done >= due and done < self._now.files_total:
                     writer.commit()
-                    due = done + min(max(_COMMIT_FILES, done // 2), _COMMIT_MOST)
+                    due = done + (_COMMIT_MOST if is_update else min(max(_COMMIT_FILES, done // 2), _COMMIT_MOST))
         except _BuildCancelled:
             writer.commit()
             raise
@@ -448,6 +453,14 @@ def _with_earlier(jobs: list[Job], writer: IndexWriter) -> list[Job]:
         else job
         for job in jobs
     ]
+
+
+def _with_former(jobs: list[Job], writer: IndexWriter) -> list[Job]:
+    """The jobs with what is known of the chunks of each file; of a file that tantivy lacks, no hash is known."""
+    if len(jobs) > _MOST_FORMER:
+        return jobs
+    former = writer.former([job.id for job in jobs if job.known])
+    return [msgspec.structs.replace(job, former=former[job.id]) if job.id in former else job for job in jobs]
 
 
 def main() -> None:

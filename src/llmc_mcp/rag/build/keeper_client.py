@@ -162,13 +162,15 @@ class Builder:
                     self._hang_up()
             self._changed.notify_all()
 
-    def wait(self, ticket: int, until: float, check: Callable[[], None]) -> News | None:
-        """The outcome of a request; None if time is up first: the request continues."""
+    def wait(
+        self, ticket: int, until: float, check: Callable[[], None], gives_up: Callable[[], bool] = lambda: False
+    ) -> News | None:
+        """The outcome of a request; None if time is up first, or the caller gives up: the request continues."""
         with self._changed:
             try:
                 while ticket not in self._outcomes:
                     left = min(until - time.monotonic(), _POLL_S)
-                    if left <= 0:
+                    if left <= 0 or gives_up():
                         self._goes_on.add(ticket)
                         return None
                     self._changed.wait(left)

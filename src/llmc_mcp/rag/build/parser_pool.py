@@ -4,53 +4,28 @@ Grammars are C code run on untrusted files. One that crashes or never ends costs
 recorded as unparsable, and a new worker continues with the rest.
 """
 
-import gc
-import hashlib
 import os
-import resource
+import queue
 import select
 import signal
 import socket
+import threading
 import time
-import traceback
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator
-from itertools import pairwise
-from typing import Literal, NamedTuple
+from typing import NamedTuple
 
 import msgspec
 
-from ..parse import outline
-from ..parse.detect import language_of
-from ..parse.imports import imported
-from ..parse.record import Record
-from ..parse.text import as_utf8
-from ..parse.types import Chunk, PackedReferences, ParsedFile
-from ..store import rank
 from ..store.embed import Embedding
-from ..store.index import GONE, NO_CONTENT, REFERENCES, RESTORED, SAME, EarlierContent, FileState, IndexedContent
-from .walk import Skip, Walk
+from ..store.index import FileState
+from .parser_worker import Job, keep_only, receive, send, serve
+from .walk import Walk
 
 _BATCH_FILES, _BATCH_BYTES = 24, 256 << 10
 _PATIENCE_S = 30.0  # for a batch; one file of a megabyte takes a fraction of a second
 _TICK_S = 0.05
-_MEMORY = 1 << 30
-_FRAME = 8
-READ_LATER, READ_NOW = "later", "now"  # the references of a file
-
-
-class Job(msgspec.Struct, frozen=True, array_like=True):
-    """A file to parse, unless its content still has the hash `known`, or is one that it had before.
-
-    `READ_LATER` leaves the references out; `READ_NOW` is about nothing else, if the content still has that hash.
-    """
-
-    id: int
-    path: bytes
-    size: int
-    known: bytes = b""
-    earlier: list[EarlierContent] = []
-    references: Literal["", "later", "now"] = ""
+_MOST_STORED = 8  # batches that are parsed or have been, and are not stored yet: about a megabyte each
 
 
 class _Parser(NamedTuple):
@@ -74,42 +49,26 @@ class ParserPool:
     def look_at(self, jobs: Iterable[Job], count: int, tick: Callable[[], None]) -> Iterator[FileState]:
         """Parse files and yield the results, in any order; `tick` is called often and may raise to give up."""
         self.warm(count)
-        batches = deque(_batches(jobs))
-        running: dict[int, tuple[_Parser, list[Job], float]] = {}
-        poll = select.poll()
+        shift = _Shift(_batches(jobs))
+        for _ in range(min(count, len(self._free))):
+            shift.add(self._free.pop())
+        shift.start()
         try:
-            while batches or running:
-                while batches and self._free and len(running) < count:
-                    worker, batch = self._free.pop(), batches.popleft()
-                    if not _send(worker.line, msgspec.msgpack.encode(batch)):
-                        self._bury(worker)
-                        batches.appendleft(batch)
-                        self.warm(count)
-                        continue
-                    running[worker.line.fileno()] = worker, batch, time.monotonic() + _PATIENCE_S
-                    poll.register(worker.line, select.POLLIN)
-                ready = {fd for fd, _ in poll.poll(_TICK_S * 1000)}
-                tick()
-                now = time.monotonic()
-                for fd, (worker, batch, until) in list(running.items()):
-                    if fd not in ready and now < until:
-                        continue
-                    poll.unregister(fd)
-                    del running[fd]
-                    answer = _receive(worker.line) if fd in ready else b""
-                    if answer:
-                        self._free.append(worker)
-                        yield from msgspec.msgpack.decode(answer, type=list[FileState])
-                        continue
-                    self._bury(worker)
-                    self.warm(count)
-                    if len(batch) > 1:
-                        batches.extend([job] for job in batch)
-                    else:
-                        why = "its parser failed" if fd in ready else "parsing it took too long"
-                        yield _unparsable(batch[0], why)
+            while (end := shift.next_end(tick)) is not None:
+                if end.answer:
+                    yield from msgspec.msgpack.decode(end.answer, type=list[FileState])
+                    continue
+                self._bury(end.worker)
+                self.warm(count)
+                shift.add(self._free.pop())
+                if len(end.batch) > 1:
+                    shift.retry([job] for job in end.batch)
+                else:
+                    yield _unparsable(end.batch[0], end.why)
         finally:
-            for worker, _, _ in running.values():  # nobody will read their results
+            idle, working = shift.stop()
+            self._free += idle
+            for worker in working:  # nobody will read their results
                 self._bury(worker)
 
     def _fork(self) -> _Parser:
@@ -118,7 +77,7 @@ class ParserPool:
         if pid == 0:
             try:
                 keep_only(theirs.fileno(), self._walk.root)
-                _serve(theirs, self._walk, self._embedding)
+                serve(theirs, self._walk, self._embedding)
             finally:
                 os._exit(1)
         theirs.close()
@@ -145,6 +104,114 @@ class ParserPool:
             self._bury(worker)
 
 
+class _BatchEnd(NamedTuple):
+    """What became of a batch: an answer, or why there is none."""
+
+    worker: _Parser
+    batch: list[Job]
+    answer: bytes
+    why: str = ""
+
+
+class _Shift:
+    """Workers at work: a thread hands out batches and takes the answers, so that none waits while those are stored."""
+
+    def __init__(self, batches: Iterable[list[Job]]) -> None:
+        self._batches = deque(batches)
+        self._due = len(self._batches)  # batches whose end nobody has asked for yet,
+        self._stored = 0  # and those of them that have ended
+        self._ends = queue.SimpleQueue[_BatchEnd]()
+        self._lock = threading.Lock()
+        self._idle: list[_Parser] = []
+        self._working: dict[int, tuple[_Parser, list[Job], float]] = {}
+        self._wake = os.eventfd(0, os.EFD_NONBLOCK | os.EFD_CLOEXEC)
+        self._stopping = False
+        self._thread = threading.Thread(target=self._run, name="parsers")
+
+    def start(self) -> None:
+        """Begin to work."""
+        self._thread.start()
+
+    def add(self, worker: _Parser) -> None:
+        """Have one worker more."""
+        with self._lock:
+            self._idle.append(worker)
+        os.eventfd_write(self._wake, 1)
+
+    def retry(self, batches: Iterable[list[Job]]) -> None:
+        """Have batches in the place of one that failed."""
+        with self._lock:
+            more = list(batches)
+            self._batches += more
+            self._due += len(more)
+        os.eventfd_write(self._wake, 1)
+
+    def next_end(self, tick: Callable[[], None]) -> _BatchEnd | None:
+        """How the next batch ended; None if there is no more."""
+        while self._due:
+            tick()
+            try:
+                end = self._ends.get(timeout=_TICK_S)
+            except queue.Empty:
+                if not self._thread.is_alive():
+                    raise OSError(5, "no parsers are at work") from None
+                continue
+            with self._lock:
+                self._stored -= 1
+                self._due -= 1
+            os.eventfd_write(self._wake, 1)
+            return end
+        return None
+
+    def stop(self) -> tuple[list[_Parser], list[_Parser]]:
+        """Stop; returns the workers that are idle, and those that are not."""
+        self._stopping = True
+        os.eventfd_write(self._wake, 1)
+        self._thread.join()
+        os.close(self._wake)
+        return self._idle, [worker for worker, *_ in self._working.values()]
+
+    # --- the thread ------------------------------------------------------------------------------
+
+    def _run(self) -> None:
+        while not self._stopping:
+            self._hand_out()
+            poll = select.poll()
+            for fd in (self._wake, *self._working):
+                poll.register(fd, select.POLLIN)
+            ready = {fd for fd, _ in poll.poll(_TICK_S * 1000)}
+            if self._wake in ready:
+                os.eventfd_read(self._wake)
+            now = time.monotonic()
+            for fd, (worker, batch, until) in list(self._working.items()):
+                if fd in ready or now >= until:
+                    del self._working[fd]
+                    self._take(worker, batch, in_time=fd in ready)
+
+    def _hand_out(self) -> None:
+        while True:
+            with self._lock:
+                if not self._idle or not self._batches or self._stored + len(self._working) >= _MOST_STORED:
+                    return
+                worker, batch = self._idle.pop(), self._batches.popleft()
+            if send(worker.line, msgspec.msgpack.encode(batch)):
+                self._working[worker.line.fileno()] = worker, batch, time.monotonic() + _PATIENCE_S
+            else:
+                self._end(_BatchEnd(worker, batch, b"", "its parser failed"))
+
+    def _take(self, worker: _Parser, batch: list[Job], *, in_time: bool) -> None:
+        answer = receive(worker.line) if in_time else b""
+        if answer:
+            with self._lock:
+                self._idle.append(worker)
+        self._end(_BatchEnd(worker, batch, answer, "its parser failed" if in_time else "parsing it took too long"))
+
+    def _end(self, end: _BatchEnd) -> None:
+        with self._lock:
+            self._stored += 1
+        self._ends.put(end)
+
+
 def _batches(jobs: Iterable[Job]) -> Iterator[list[Job]]:
     batch: list[Job] = []
     size = 0
@@ -160,146 +227,3 @@ def _batches(jobs: Iterable[Job]) -> Iterator[list[Job]]:
 
 def _unparsable(job: Job, why: str) -> FileState:
     return FileState(job.id, job.path, job.size, 0, b"", why)
-
-
-# --- frames ---------------------------------------------------------------------------------------
-
-
-def _send(line: socket.socket, data: bytes) -> bool:
-    try:
-        line.sendall(len(data).to_bytes(_FRAME, "little") + data)
-    except OSError:
-        return False
-    return True
-
-
-def _receive(line: socket.socket) -> bytes:
-    """One frame; empty if the other end is closed."""
-    size = int.from_bytes(_exactly(line, _FRAME), "little")
-    return _exactly(line, size) if size else b""
-
-
-def _exactly(line: socket.socket, size: int) -> bytes:
-    buffer = bytearray(size)
-    view, at = memoryview(buffer), 0
-    while at < size:
-        try:
-            got = line.recv_into(view[at:])
-        except OSError:
-            got = 0
-        if not got:
-            return b""
-        at += got
-    return bytes(buffer)
-
-
-# --- in the worker ---------------------------------------------------------------------------------
-
-
-def keep_only(*kept: int) -> None:
-    """Close inherited descriptors: above all, a worker must not hold the lock of the index."""
-    null = os.open(os.devnull, os.O_RDWR)
-    for fd in (0, 1):
-        os.dup2(null, fd)
-    edges = [2, *sorted(kept), 1 << 16]
-    for low, high in pairwise(edges):
-        os.closerange(low + 1, high)
-
-
-def _serve(line: socket.socket, walk: Walk, embedding: Embedding | None) -> None:
-    signal.signal(signal.SIGINT, signal.SIG_IGN)
-    hard = resource.getrlimit(resource.RLIMIT_DATA)[1]
-    resource.setrlimit(resource.RLIMIT_DATA, (_MEMORY if hard < 0 else min(_MEMORY, hard), hard))
-    gc.freeze()
-    gc.disable()  # what parsing leaves behind is freed by counting; a batch later a collection gets the rest
-    while frame := _receive(line):
-        jobs = msgspec.msgpack.decode(frame, type=list[Job])
-        if not _send(line, msgspec.msgpack.encode([_look(walk, job, embedding) for job in jobs])):
-            return
-        gc.collect(1)
-
-
-def _look(walk: Walk, job: Job, embedding: Embedding | None) -> FileState:
-    try:
-        data, info = walk.read(job.path)
-    except FileNotFoundError:
-        return FileState(job.id, job.path, 0, 0, b"", GONE)
-    except OSError as exc:
-        return FileState(job.id, job.path, *_stat(walk, job), b"", f"unreadable: {os.strerror(exc.errno or 5).lower()}")
-    except Skip as exc:
-        return FileState(job.id, job.path, *_stat(walk, job), b"", str(exc))
-    seen = (job.id, job.path, info.st_size, info.st_mtime_ns, hashlib.sha256(data).digest())
-    if seen[-1] == job.known and job.references != READ_NOW:
-        return FileState(*seen, SAME)
-    text = as_utf8(data)
-    if text is None:
-        return FileState(*seen, "binary")
-    for earlier in job.earlier:
-        if seen[-1] == earlier.sha256:
-            return FileState(*seen, RESTORED, _restored(job, earlier, text))
-    return _parsed(seen, text, embedding, job)
-
-
-def _stat(walk: Walk, job: Job) -> tuple[int, int]:
-    seen = walk.look(job.path)
-    return (seen.size, seen.mtime_ns) if seen else (job.size, 0)
-
-
-def _restored(job: Job, earlier: EarlierContent, text: bytes) -> IndexedContent:
-    """The documents of a file that was parsed before: tantivy has forgotten them, the rest is still there."""
-    path = os.fsdecode(job.path)
-    language = language_of(path, text[:4096])
-    parsed = ParsedFile(
-        path=path,
-        language=language,
-        sha256=earlier.sha256,
-        definitions=outline.unpack(earlier.outline),
-        chunks=msgspec.msgpack.decode(earlier.chunks, type=list[Chunk]),
-        references=PackedReferences(),
-        broken_line=0,
-        imports=imported(path, language, Record(earlier.record).imports()),
-    )
-    return IndexedContent(
-        language=parsed.language,
-        broken_line=0,
-        chunk_count=len(parsed.chunks),
-        chunks=b"",
-        outline=b"",
-        names=[],
-        references=parsed.references,
-        documents=rank.documents(job.id, parsed, text),
-    )
-
-
-def _content(
-    file: int, parsed: ParsedFile, data: bytes, embedding: Embedding | None, *, with_references: bool
-) -> IndexedContent:
-    documents = rank.documents(file, parsed, data)
-    return IndexedContent(
-        language=parsed.language,
-        broken_line=parsed.broken_line,
-        chunk_count=len(parsed.chunks),
-        chunks=msgspec.msgpack.encode(parsed.chunks),
-        outline=outline.pack(parsed.definitions),
-        names=[one.name for one in parsed.definitions],
-        references=parsed.references if with_references else None,
-        documents=documents,
-        vectors=rank.vectors(documents, embedding) if embedding is not None and parsed.chunks else b"",
-    )
-
-
-def _parsed(seen: tuple[int, bytes, int, int, bytes], data: bytes, embedding: Embedding | None, job: Job) -> FileState:
-    from ..parse import file
-
-    reads = job.references != READ_LATER
-    try:
-        parsed = file.look(os.fsdecode(seen[1]), data, with_references=reads)
-        if job.references == READ_NOW and seen[-1] == job.known:
-            content = msgspec.structs.replace(NO_CONTENT, references=parsed.references)
-            return FileState(*seen, REFERENCES, content)
-        looked = FileState(*seen, "", _content(seen[0], parsed, data, embedding, with_references=reads))
-        msgspec.msgpack.encode(looked)
-    except Exception as exc:  # noqa: BLE001 - one file must not end the build
-        traceback.print_exc(limit=-4)  # into the log: no file should cause this
-        return FileState(*seen, f"unparsable: {type(exc).__name__}")
-    return looked

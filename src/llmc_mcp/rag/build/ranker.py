@@ -20,7 +20,7 @@ from ..store.layout import Home
 from ..store.tables import IndexDamaged
 from ..store.types import RankedChunks
 from .messages import RankReply, RankRequest, peer_uid
-from .parser_pool import keep_only
+from .parser_worker import keep_only
 
 _READ = 1 << 16
 _LONGEST_REQUEST = 16 << 20

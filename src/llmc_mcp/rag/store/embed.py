@@ -10,7 +10,7 @@ import os
 from collections.abc import Iterable, Mapping, Sequence
 from functools import cache
 from itertools import chain, pairwise, repeat
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING, NamedTuple, Protocol
 
 from ...errors import InvalidArgument
 
@@ -23,14 +23,26 @@ _SCALE = 400.0  # scales a unit vector to int8; no component exceeds 0.32 in 128
 _TEXTS_AT_ONCE = 64  # of 200 words: half a kilobyte of memory for each word
 
 
+class FileTexts(NamedTuple):
+    """The terms of a file's names and of its chunks; the vectors of some chunks may be known."""
+
+    names: str
+    chunks: Sequence[str]
+    known: Sequence[bytes | None]
+
+
 class Embedding(Protocol):
     """Makes the vectors of files, and compares them with a query."""
 
     setting: str  # its name in the configuration, and that of its weights in weights.json
     name: str  # its name in an index: another name means other vectors
 
-    def of_file(self, names: str, chunks: Sequence[str]) -> bytes:
-        """The vectors of a file, given the terms of its names and of its chunks."""
+    def of_files(self, files: Sequence[FileTexts]) -> list[bytes]:
+        """The vectors of each file."""
+        ...
+
+    def split(self, vectors: bytes) -> list[bytes]:
+        """The vectors of a file, one by one: its names', its own and its chunks'."""
         ...
 
     def nearness(self, stems: Sequence[str], files: Mapping[int, bytes]) -> Nearness:
@@ -78,13 +90,32 @@ class WordVectors:
             self._vectors: NDArray[np.float32] = data["vectors"].astype(np.float32) * data["scales"][:, None]
             self._row = {word: row for row, word in enumerate(bytes(data["words"]).decode().split())}
 
-    def of_file(self, names: str, chunks: Sequence[str]) -> bytes:
+    def of_files(self, files: Sequence[FileTexts]) -> list[bytes]:
+        texts: list[str] = []
+        for one in files:
+            texts.append(one.names)
+            texts += [text for text, vector in zip(one.chunks, one.known, strict=True) if vector is None]
+        made = iter(self.split(_packed(self._sums(texts)).tobytes()))
+        owns: list[bytes] = []
+        chunks: list[bytes] = []
+        for one in files:
+            owns.append(next(made))
+            chunks.append(b"".join([next(made) if vector is None else vector for vector in one.known]))
+        wholes = self._wholes([each or own for own, each in zip(owns, chunks, strict=True)])
+        return [b"".join(parts) for parts in zip(owns, wholes, chunks, strict=True)]
+
+    def _wholes(self, files: Sequence[bytes]) -> list[bytes]:
+        """The vector of each file: the mean of those of its chunks, as they are stored: known ones count alike."""
         import numpy as np
 
-        each = self._sums([names, *chunks])
-        mean = each[1:].sum(axis=0) if len(each) > 1 else each[0]
-        rows = _unit(np.concatenate([each[:1], mean[None, :], each[1:]]))
-        return np.clip(np.rint(rows * _SCALE), -127, 127).astype(np.int8).tobytes()
+        width = self._vectors.shape[1]
+        rows = np.frombuffer(b"".join(files), np.int8).reshape(-1, width).astype(np.float32)
+        ends = np.cumsum([0, *(len(one) // width for one in files)])
+        return self.split(_packed(_unit(np.add.reduceat(rows, ends[:-1], axis=0))).tobytes()) if files else []
+
+    def split(self, vectors: bytes) -> list[bytes]:
+        width = self._vectors.shape[1]
+        return [vectors[at : at + width] for at in range(0, len(vectors), width)]
 
     def nearness(self, stems: Sequence[str], files: Mapping[int, bytes]) -> Nearness:
         import numpy as np
@@ -127,6 +158,12 @@ class WordVectors:
             for place, (begin, end) in enumerate(pairwise(ends), first):
                 sums[place] = weights[begin:end] @ vectors[begin:end]
         return _unit(sums)
+
+
+def _packed(vectors: "NDArray[np.float32]") -> "NDArray[np.int8]":
+    import numpy as np
+
+    return np.clip(np.rint(vectors * _SCALE), -127, 127).astype(np.int8)
 
 
 def _unit(vectors: "NDArray[np.float32]") -> "NDArray[np.float32]":

@@ -22,7 +22,9 @@ from .fields import TextState
 from .tables import IndexDamaged, IndexTables, damage, means_damage
 from .types import RankedChunks, Scope
 
-_BUILD_HEAP, _UPDATE_HEAP = 64 << 20, 16 << 20  # bytes; tantivy takes no less than the second
+# Bytes that tantivy fills before it writes a piece of the index, beside whatever else is done; what is left is written
+# when somebody waits for it. Of many files that makes too many pieces, which it merges. It takes no less.
+_HEAP, _LARGE_HEAP = 16 << 20, 64 << 20
 _NO_FILE = 0
 _TICK_S = 0.02
 
@@ -41,7 +43,9 @@ class IndexedContent(msgspec.Struct, frozen=True, array_like=True):
     outline: bytes
     names: list[str]  # of its definitions, in the order of the outline
     references: PackedReferences | None  # None: they are read later
-    documents: list[rank.Fields]
+    documents: list[rank.Fields]  # those that are new or say something else
+    kept: list[int] = []  # chunks whose documents are as they were
+    digests: bytes = b""
     vectors: bytes = b""
 
 
@@ -76,7 +80,7 @@ NO_CONTENT = IndexedContent(
 
 # The tables that `earlier` keeps the rows of, and their columns.
 _EARLIER_TABLES = {
-    "contents": "chunks, outline",
+    "contents": "chunks, outline, digests",
     "mentions": "count, mentioned",
     "records": "record",
     "vectors": "vectors",
@@ -99,6 +103,13 @@ class EarlierContent(msgspec.Struct, frozen=True, array_like=True):
     chunks: bytes
     outline: bytes
     record: bytes  # of its references
+
+
+class FormerContent(msgspec.Struct, frozen=True, array_like=True):
+    """What was derived from the chunks that a file has had so far, for those that stay as they are."""
+
+    digests: bytes
+    vectors: bytes
 
 
 class IndexedFile(NamedTuple):
@@ -323,6 +334,16 @@ class IndexWriter:
             reader.close()
         return found
 
+    def former(self, files: Collection[int]) -> dict[int, FormerContent]:
+        """What is known of the chunks of these files."""
+        query = "SELECT digests, vectors FROM contents LEFT JOIN vectors USING (file) WHERE contents.file=?"
+        reader = layout.connect(self._build)
+        try:
+            rows = {file: reader.execute(query, (file,)).fetchone() for file in files}
+        finally:
+            reader.close()
+        return {file: FormerContent(row[0], row[1] or b"") for file, row in rows.items() if row is not None}
+
     def behind(self) -> tuple[set[bytes], list[int]]:
         """What tantivy's last commit lacks: files to index again, and files to remove."""
         if self.committed == self.generation:
@@ -363,12 +384,11 @@ class IndexWriter:
 
     def _texts(self) -> tantivy.IndexWriter:
         if self._text is None:
-            few = self.complete and not self._expects_many
-            self._text = self._index.writer(_UPDATE_HEAP if few else _BUILD_HEAP, 1)
+            self._text = self._index.writer(_LARGE_HEAP if self._expects_many else _HEAP, 1)
         return self._text
 
     def expect_many(self) -> None:
-        """Take more memory for what comes: tantivy writes it in fewer pieces, which it need not merge."""
+        """Take more memory for what comes, which is then written in fewer pieces."""
         self._expects_many = True
 
     def put(self, result: FileState) -> None:
@@ -385,7 +405,7 @@ class IndexWriter:
             self._put_references(result.id, content.references)
             return
         if not self.is_new(result.id):
-            self._forget(result.id)
+            self._forget(result.id, content.kept)
         self._connection.execute("DELETE FROM gone WHERE file=?", (result.id,))  # it may have been dropped before
         if result.state == RESTORED:
             self._restore(result)
@@ -421,11 +441,12 @@ class IndexWriter:
         if not self.complete or self._connection.execute("SELECT 1 FROM unread WHERE file=?", (file,)).fetchone():
             return
         self._connection.execute(
-            "INSERT OR REPLACE INTO earlier (path, sha256, language, broken_line, chunk_count, chunks, outline, count,"
-            " mentioned, record, vectors)"
-            " SELECT path, sha256, language, broken_line, chunk_count, chunks, outline, count, mentioned, record,"
-            " vectors FROM files JOIN main.contents AS own ON own.file=id LEFT JOIN mentions ON mentions.file=id"
-            " LEFT JOIN records ON records.file=id LEFT JOIN vectors ON vectors.file=id WHERE id=? AND state=''",
+            "INSERT OR REPLACE INTO earlier (path, sha256, language, broken_line, chunk_count, chunks, outline,"
+            " digests, count, mentioned, record, vectors)"
+            " SELECT path, sha256, language, broken_line, chunk_count, chunks, outline, digests, count, mentioned,"
+            " record, vectors FROM files JOIN main.contents AS own ON own.file=id"
+            " LEFT JOIN mentions ON mentions.file=id LEFT JOIN records ON records.file=id"
+            " LEFT JOIN vectors ON vectors.file=id WHERE id=? AND state=''",
             (file,),
         )
 
@@ -440,8 +461,8 @@ class IndexWriter:
     def _put_derived(self, file: int, content: IndexedContent) -> None:
         """Insert what was derived from the content."""
         execute = self._contents.execute
-        row = (file, content.chunks, content.outline)
-        execute("INSERT INTO contents (file, chunks, outline) VALUES (?,?,?)", row)
+        row = (file, content.chunks, content.outline, content.digests)
+        execute("INSERT INTO contents (file, chunks, outline, digests) VALUES (?,?,?,?)", row)
         self._put_names(file, content.names)
         self._put_references(file, content.references)
         if content.vectors:
@@ -462,9 +483,14 @@ class IndexWriter:
             execute("INSERT OR REPLACE INTO mentions (file, count, mentioned) VALUES (?,?,?)", row)
             execute("INSERT OR REPLACE INTO records (file, record) VALUES (?,?)", (file, references.record))
 
-    def _forget(self, file: int) -> None:
-        """Remove everything that was derived from a file's content; it is kept for a while."""
+    def _forget(self, file: int, kept: Collection[int] = ()) -> None:
+        """Remove everything that was derived from a file's content but some documents; it is kept for a while."""
         self._keep(file)
+        if kept:
+            (chunks,) = self._connection.execute("SELECT chunk_count FROM files WHERE id=?", (file,)).fetchone()
+            rank.delete_but(self._texts(), file, chunks, frozenset(kept))
+        else:
+            rank.delete(self._texts(), file)
         execute = self._contents.execute
         row = execute("SELECT outline FROM contents WHERE file=?", (file,)).fetchone()
         for place, one in enumerate(outline.unpack(row[0]) if row else []):
@@ -479,7 +505,6 @@ class IndexWriter:
                 " FROM files WHERE id=?",
                 (file,),
             )
-        rank.delete(self._texts(), file)
 
     def drop(self, file: int) -> None:
         """Remove a file."""

@@ -30,7 +30,7 @@ import time
 from collections.abc import Callable, Generator
 from contextlib import contextmanager
 
-FORMAT = 11  # of tables, fields and parsing; an index of another format is rebuilt
+FORMAT = 12  # of tables, fields and parsing; an index of another format is rebuilt
 
 # The text of files is not stored but read from disk. Lines count from 1, both ends included; byte ranges are half-open.
 SCHEMA = [
@@ -49,15 +49,16 @@ SCHEMA = [
     """CREATE TABLE earlier (
         number INTEGER PRIMARY KEY, path BLOB NOT NULL, sha256 BLOB NOT NULL, language TEXT NOT NULL,
         broken_line INTEGER NOT NULL, chunk_count INTEGER NOT NULL, chunks BLOB NOT NULL, outline BLOB NOT NULL,
-        count INTEGER, mentioned BLOB, record BLOB, vectors BLOB, UNIQUE (path, sha256))""",
+        digests BLOB NOT NULL, count INTEGER, mentioned BLOB, record BLOB, vectors BLOB, UNIQUE (path, sha256))""",
     # Files that can be searched, and whose references were not read yet.
     "CREATE TABLE unread (file INTEGER PRIMARY KEY)",
 ]
 # What is derived from the content of a file.
 CONTENT_SCHEMA = [
     # `chunks` holds list[Chunk] as msgpack, in file order; a chunk is identified by the file's id and its index.
-    # `outline` holds definitions; see outline.py.
-    "CREATE TABLE contents (file INTEGER PRIMARY KEY, chunks BLOB NOT NULL, outline BLOB NOT NULL)",
+    # `outline` holds definitions; see outline.py. `digests` tells whether a chunk still has the same document.
+    """CREATE TABLE contents (
+        file INTEGER PRIMARY KEY, chunks BLOB NOT NULL, outline BLOB NOT NULL, digests BLOB NOT NULL)""",
     # Where a name is defined: the file, and the index in its outline.
     """CREATE TABLE symbols (
         name TEXT NOT NULL, file INTEGER NOT NULL, place INTEGER NOT NULL,

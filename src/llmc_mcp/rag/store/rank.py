@@ -5,6 +5,7 @@ drowned out by its many chunks. A query searches each field; a linear ranker wit
 the features of a file, and a second one picks the chunk. A query that is a single name has weights of its own.
 """
 
+import hashlib
 from bisect import bisect_right
 from collections.abc import Collection, Mapping, Sequence
 from functools import cache
@@ -19,7 +20,7 @@ from ..parse.question import Question
 from ..parse.scopes import CLASSES, FUNCTIONS
 from ..parse.types import ParsedFile
 from . import neighbours
-from .embed import Embedding
+from .embed import Embedding, FileTexts
 from .features import CHUNK_FEATURES, FILE_FEATURES, look_up
 from .fields import TextState, whole_files
 from .paths import scope_of
@@ -59,12 +60,13 @@ class Weights(msgspec.Struct, frozen=True):
 
 
 def schema() -> tantivy.Schema:
-    """The fields: `file` and `chunk` name a document; the others hold terms of `words`, separated by spaces.
+    """The fields: `file` and `chunk` name a document, and `key` does both; the others hold terms of `words`.
 
     `size`, `code` and `imports` are of a whole file: its bytes, how many functions and types it defines, and hashes.
     """
     builder = tantivy.SchemaBuilder()
     builder.add_unsigned_field("file", indexed=True, fast=True)
+    builder.add_unsigned_field("key", indexed=True)
     for name in ("chunk", "size", "code"):
         builder.add_unsigned_field(name, fast=True)
     builder.add_text_field("scope", tokenizer_name="raw", index_option="basic")
@@ -78,6 +80,8 @@ def schema() -> tantivy.Schema:
 
 
 SCHEMA = schema()
+_WHOLE = (1 << 24) - 1  # in the place of a chunk, for the document of a file; files have fewer chunks
+_DIGEST = 8  # bytes
 
 
 def documents(file: int, parsed: ParsedFile, source: bytes) -> list[Fields]:
@@ -89,7 +93,7 @@ def documents(file: int, parsed: ParsedFile, source: bytes) -> list[Fields]:
     for at, chunk in enumerate(parsed.chunks):
         text, whole = words.take_apart(source[chunk.span.start : chunk.span.end].decode(errors="replace"))
         texts.append(text)
-        fields: Fields = {"file": [file], "chunk": [at], "scope": [scope], "text": [text]}
+        fields: Fields = {"file": [file], "chunk": [at], "key": [_key(file, at)], "scope": [scope], "text": [text]}
         if whole:
             fields["whole"] = [whole]
         if names[at]:
@@ -102,6 +106,7 @@ def documents(file: int, parsed: ParsedFile, source: bytes) -> list[Fields]:
     made.append(
         {
             "file": [file],
+            "key": [_key(file, _WHOLE)],
             "size": [len(source)],
             "code": [sum(one.kind in CLASSES or one.kind in FUNCTIONS for one in parsed.definitions)],
             "imports": [*parsed.imports],
@@ -115,12 +120,38 @@ def documents(file: int, parsed: ParsedFile, source: bytes) -> list[Fields]:
     return made
 
 
+def _key(file: int, at: int) -> int:
+    return file << 24 | at
+
+
+def digests(made: Sequence[Fields]) -> list[bytes]:
+    """What tells whether the document of a chunk would say the same, for each chunk."""
+    return [
+        hashlib.blake2b(
+            "\0".join([str(values[0]) for field, values in chunk.items() if field not in ("file", "chunk", "key")])
+            .encode("utf-8", "replace"),
+            digest_size=_DIGEST,
+        ).digest()
+        for chunk in made[:-1]
+    ]  # fmt: skip
+
+
+def split_digests(joined: bytes) -> list[bytes]:
+    """The digests of a file, which are stored one after another."""
+    return [joined[at : at + _DIGEST] for at in range(0, len(joined), _DIGEST)]
+
+
 def vectors(made: Sequence[Fields], embedding: Embedding) -> bytes:
     """The vectors of a file, from its documents."""
+    return embedding.of_files([texts(made, [None] * (len(made) - 1))])[0]
+
+
+def texts(made: Sequence[Fields], known: Sequence[bytes | None]) -> FileTexts:
+    """What the vectors of a file are made of, from its documents; those of some chunks may be `known`."""
     *chunks, whole = made
     names = " ".join(str(chunk.get("name", [""])[0]) for chunk in chunks)
     path = str(whole["file_path"][0])
-    return embedding.of_file(f"{path} {path} {path} {names}", [str(chunk["text"][0]) for chunk in chunks])
+    return FileTexts(f"{path} {path} {path} {names}", [str(chunk["text"][0]) for chunk in chunks], known)
 
 
 def _names(parsed: ParsedFile) -> tuple[list[list[str]], list[list[str]]]:
@@ -142,6 +173,12 @@ def _names(parsed: ParsedFile) -> tuple[list[list[str]], list[list[str]]]:
 def delete(writer: tantivy.IndexWriter, file: int) -> None:
     """Remove all documents of a file; by query, because deleting by the term of an unsigned field deletes nothing."""
     writer.delete_documents_by_query(tantivy.Query.term_query(SCHEMA, "file", file))
+
+
+def delete_but(writer: tantivy.IndexWriter, file: int, chunks: int, kept: Collection[int]) -> None:
+    """Remove the documents of a file with so many chunks, but for those of some."""
+    keys = [_key(file, at) for at in (*range(chunks), _WHOLE) if at not in kept]
+    writer.delete_documents_by_query(tantivy.Query.term_set_query(SCHEMA, "key", keys))
 
 
 def imports_of(searcher: tantivy.Searcher, files: Collection[int]) -> dict[int, list[int]]:
