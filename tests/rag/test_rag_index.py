@@ -27,9 +27,11 @@ from llmc_mcp.kernel import confine, syscalls
 from llmc_mcp.rag.build import keeper_client, keeper_host
 from llmc_mcp.rag.build.keeper import LISTENER, RANKER
 from llmc_mcp.rag.build.messages import KeeperRequest, News, Setup, WalkRules
-from llmc_mcp.rag.build.parser_pool import Job, ParserPool
+from llmc_mcp.rag.build.parser_pool import ParserPool
+from llmc_mcp.rag.build.parser_worker import Job
 from llmc_mcp.rag.build.walk import Walk
 from llmc_mcp.rag.build.watch import Watch
+from llmc_mcp.rag.query import root_index
 from llmc_mcp.rag.query.search import CodeQuery
 from llmc_mcp.rag.store import layout
 from llmc_mcp.rag.store.index import FileState, IndexDamaged, IndexWriter
@@ -345,6 +347,16 @@ def test_a_question_to_the_graph_waits_for_the_first_build_and_says_when_it_can_
 def many_files(root: Path, count: int) -> None:
     for number in range(count):
         (root / f"many_{number}.py").write_text(f"def number_{number}():\n    return {number}\n")
+
+
+def test_a_search_waits_for_a_first_build_only_if_that_ends_soon(
+    library: Library, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    many_files(library.root, 2_000)
+    monkeypatch.setattr(root_index, "_SOON", 1)
+    answer = library.rag.search(CodeQuery("paint zebra"), library.caller())
+    assert answer.freshness.startswith("partial: ")
+    assert answer.hits[0].path == b"zoo/zebra.py"
 
 
 def indexed(library: Library) -> tuple[int, bool]:

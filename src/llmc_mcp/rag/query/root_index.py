@@ -37,6 +37,7 @@ _UNREAD = "the references of"  # how the note of a graph begins that lacks some
 _LOCK_POLL_S = 0.05  # cancellation poll while waiting for the lock
 _SEARCHES = 20  # how often a search is tried while the process that does it ends
 _ROUNDS = 3  # how often a query runs again while its files keep changing
+_SOON = 400  # files that a first build reads in a second
 _TAKEN_OVER_S = 2.0  # … for another process to go on with a build whose process has ended
 _SPARE = 4  # hits beyond the limit, should some files be gone
 
@@ -251,12 +252,14 @@ class RootIndex:
             raise _failure(news)
         return news
 
-    def _wait(self, ticket: int, until: float, caller: QueryCaller) -> News | None:
+    def _wait(
+        self, ticket: int, until: float, caller: QueryCaller, gives_up: Callable[[], bool] = lambda: False
+    ) -> News | None:
         def check() -> None:
             caller.tell(self._builder.news)
             caller.check()
 
-        return self._builder.wait(ticket, until, check)
+        return self._builder.wait(ticket, until, check, gives_up)
 
     def _ready(self, caller: QueryCaller) -> tuple[IndexTables, str]:
         """An index to query, and a note on its freshness."""
@@ -271,11 +274,15 @@ class RootIndex:
             if exists and self._current().is_large:
                 # To compare so many files takes longer than that. One whose files are followed already says so at once.
                 until = min(until, time.monotonic() + _HEARD_S)
-            news = self._wait(ticket, until, caller)
+            news = self._wait(ticket, until, caller, lambda: not exists and self._builds_many(caller))
         except KeyboardInterrupt:  # a person has no use for it any more; what is indexed so far stays
             self._builder.stop(ticket)
             raise
         return self._newest(caller, self._refresh_note(news, exists))
+
+    def _builds_many(self, caller: QueryCaller) -> bool:
+        """Whether a first build goes on for longer than a search waits for it: what is there answers at once."""
+        return caller.patience < float("inf") and self._builder.news.files_total > _SOON * caller.patience
 
     def _is_complete(self) -> bool:
         try:
