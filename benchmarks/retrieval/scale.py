@@ -301,11 +301,21 @@ def cpp(work: Path, sources: Path) -> Figures:
         _unpack(source, work / source.name, 1)
         roots.append(work / source.name)
     root = max(roots, key=lambda one: sum(path.suffix in (".cc", ".h") for path in one.rglob("*")) / _files(one))
-    with _server(root, work / "cpp-data") as server:
+    data = work / "cpp-data"
+    _unpack_grammars(work / "one-file", data)
+    with _server(root, data) as server:
         before = server.cpu()
         built = milliseconds(server.index) / 1000
         files = server.stats()["files"]
         return Figures({"C++ files": files, "C++ built, s": built, "C++, s CPU": server.cpu() - before})
+
+
+def _unpack_grammars(root: Path, data: Path) -> None:
+    """Index one file: the first index of a machine unpacks all grammars, which takes 0.2 s, and is not C++."""
+    root.mkdir()
+    (root / "one.cc").write_text("int one() { return 1; }\n")
+    with _server(root, data) as server:
+        server.index()
 
 
 def _files(root: Path) -> int:
