@@ -204,6 +204,31 @@ def test_b20_a_sandbox_that_lets_a_probe_through_is_refused(
     assert {"write_outside", "connect_tcp", "signal_server"} <= set(box.report().not_held["landlock"])
 
 
+@pytest.mark.parametrize("visits", [1, 2])
+def test_b20_a_level_is_refused_for_what_reached_a_port_of_its_test_only_if_it_does_so_again(
+    make: Make, level: str, visits: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    real, seen = selftest._was_reached, list[socket.socket]()  # pyright: ignore[reportPrivateUsage]
+
+    def was_reached(listener: socket.socket) -> bool:
+        """Another program on this machine connects to the port, once or each time."""
+        if listener.family == socket.AF_INET and listener.type == socket.SOCK_STREAM:
+            seen.append(listener)
+            if len(seen) <= visits:
+                with socket.create_connection(listener.getsockname()):
+                    return real(listener)
+        return real(listener)
+
+    monkeypatch.setattr(selftest, "_was_reached", was_reached)
+    box = make(level=level)
+    if visits == 1:
+        assert box.level().name == level
+    else:
+        with pytest.raises(FeatureUnavailable, match=r"self-test failed.*connect_tcp"):
+            box.level()
+    assert len(seen) == 2
+
+
 def test_a_good_outcome_is_remembered_and_a_bad_one_is_not(
     make: Make, level: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
