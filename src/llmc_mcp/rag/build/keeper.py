@@ -400,7 +400,10 @@ class Keeper:
         """Parse and drop files, and commit as it goes: what is there can be searched, and outlives this process."""
         for file in dropped:
             writer.drop(file)
-        jobs = _with_former(_with_earlier(jobs, writer), writer) if writer.complete else jobs
+        if writer.complete:
+            jobs = _with_earlier(jobs, writer)
+            if self._home.current() is not None:  # of another root's index, nearly all files are as they were
+                jobs = _with_former(jobs, writer)
         if not writer.complete or len(jobs) > _COMMIT_MOST:
             writer.expect_many()
         if writer.complete and len(jobs) > _MANY:  # what can be searched comes first, references follow
