@@ -31,6 +31,11 @@ _SILENT_S = 300.0  # … and on one that is busy and reports nothing for this lo
 _TRIES = 3  # for a request whose process ends, as it does with the server that runs it
 
 
+def never() -> bool:
+    """Of a caller that waits until its time is up."""
+    return False
+
+
 class IndexSpec(NamedTuple):
     """What to index, with which embedding, and how long nobody has to ask before nobody follows the files."""
 
@@ -163,7 +168,7 @@ class Builder:
             self._changed.notify_all()
 
     def wait(
-        self, ticket: int, until: float, check: Callable[[], None], gives_up: Callable[[], bool] = lambda: False
+        self, ticket: int, until: float, check: Callable[[], None], gives_up: Callable[[], bool] = never
     ) -> News | None:
         """The outcome of a request; None if time is up first, or the caller gives up: the request continues."""
         with self._changed:

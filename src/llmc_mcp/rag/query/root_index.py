@@ -8,6 +8,7 @@ indexed so far, and from the text of the other files.
 import threading
 import time
 from collections.abc import Callable
+from functools import partial
 from typing import TYPE_CHECKING, TypeVar
 
 import msgspec
@@ -15,7 +16,7 @@ import msgspec
 from ...errors import FeatureUnavailable, Internal, LlmcError, NotFound, ResourceBusy
 from ...files.filesystem import Filesystem, Root
 from ...files.ripgrep import Search
-from ..build.keeper_client import Builder
+from ..build.keeper_client import Builder, never
 from ..build.messages import News, RankReply, RankRequest
 from ..parse.question import Question
 from ..store import embed
@@ -253,7 +254,7 @@ class RootIndex:
         return news
 
     def _wait(
-        self, ticket: int, until: float, caller: QueryCaller, gives_up: Callable[[], bool] = lambda: False
+        self, ticket: int, until: float, caller: QueryCaller, gives_up: Callable[[], bool] = never
     ) -> News | None:
         def check() -> None:
             caller.tell(self._builder.news)
@@ -274,15 +275,17 @@ class RootIndex:
             if exists and self._current().is_large:
                 # To compare so many files takes longer than that. One whose files are followed already says so at once.
                 until = min(until, time.monotonic() + _HEARD_S)
-            news = self._wait(ticket, until, caller, lambda: not exists and self._builds_many(caller))
+            gives_up = partial(self._builds_many, time.monotonic(), caller)
+            news = self._wait(ticket, until, caller, never if exists else gives_up)
         except KeyboardInterrupt:  # a person has no use for it any more; what is indexed so far stays
             self._builder.stop(ticket)
             raise
         return self._newest(caller, self._refresh_note(news, exists))
 
-    def _builds_many(self, caller: QueryCaller) -> bool:
+    def _builds_many(self, since: float, caller: QueryCaller) -> bool:
         """Whether a first build goes on for longer than a search waits for it: what is there answers at once."""
-        return caller.patience < float("inf") and self._builder.news.files_total > _SOON * caller.patience
+        total, waited = self._builder.news.files_total, time.monotonic() - since
+        return total > _SOON * caller.patience or (not total and waited > caller.patience / 4)
 
     def _is_complete(self) -> bool:
         try:
