@@ -11,7 +11,7 @@ import sys
 import tarfile
 import tempfile
 import threading
-from collections.abc import Generator, Iterator
+from collections.abc import Callable, Generator, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
@@ -877,18 +877,72 @@ class Treacherous(Walk):
         return super().read(path)
 
 
-def test_a_file_that_crashes_its_parser_costs_only_itself(workspace: Workspace, tmp_path: Path) -> None:
-    for name in ("a.py", "bomb.py", "c.py"):
+Pools = Callable[[type[Walk]], ParserPool]
+
+
+class Noting(Walk):
+    """A walk that notes in a file outside what is read."""
+
+    def read(self, path: bytes) -> tuple[bytes, os.stat_result]:
+        with open(os.path.join(self.notes, "read"), "ab") as notes:
+            notes.write(path + b"\n")
+        return super().read(path)
+
+    notes = ""
+
+
+@pytest.fixture
+def parsers(workspace: Workspace, tmp_path: Path) -> Iterator[Pools]:
+    """Pools of parsers for a root of 60 files, one of which is called bomb.py."""
+    names = ["a.py", "bomb.py", *(f"c{number}.py" for number in range(58))]
+    for name in names:
         workspace.file(name, ZEBRA)
     root = os.open(workspace.root, os.O_RDONLY | os.O_DIRECTORY)
-    walk = Treacherous(root, WalkRules(), os.fsdecode(find_ripgrep()), str(tmp_path))
-    workers = ParserPool(walk)
-    jobs = [Job(number, name, 100) for number, name in enumerate((b"a.py", b"bomb.py", b"c.py"), 1)]
-    try:
-        looked = {one.path: one.state for one in workers.look_at(jobs, 1, lambda: None)}
-        again = [one.state for one in workers.look_at(jobs[:1], 1, lambda: None)]
-    finally:
-        workers.close()
-        os.close(root)
-    assert looked == {b"a.py": "", b"bomb.py": "its parser failed", b"c.py": ""}
+    made: list[ParserPool] = []
+
+    def make(kind: type[Walk]) -> ParserPool:
+        made.append(ParserPool(kind(root, WalkRules(), os.fsdecode(find_ripgrep()), str(tmp_path))))
+        return made[-1]
+
+    yield make
+    for pool in made:
+        pool.close()
+    os.close(root)
+
+
+def parse_jobs(*names: str) -> list[Job]:
+    wanted = names or ("a.py", "bomb.py", *(f"c{number}.py" for number in range(58)))
+    return [Job(number, os.fsencode(name), 100) for number, name in enumerate(wanted, 1)]
+
+
+def test_a_file_that_crashes_its_parser_costs_only_itself(parsers: Pools) -> None:
+    workers = parsers(Treacherous)
+    looked = {one.path: one.state for one in workers.look_at(parse_jobs("a.py", "bomb.py", "c1.py"), 1, lambda: None)}
+    again = [one.state for one in workers.look_at(parse_jobs("a.py"), 1, lambda: None)]
+    assert looked == {b"a.py": "", b"bomb.py": "its parser failed", b"c1.py": ""}
     assert again == [""]
+
+
+def test_parsers_whose_work_was_given_up_are_there_for_the_next(parsers: Pools) -> None:
+    workers = parsers(Treacherous)
+    for patience in range(8):
+        ticks = iter(range(patience))
+
+        def tick(ticks: Iterator[int] = ticks) -> None:
+            if next(ticks, None) is None:
+                raise Cancelled("enough")
+
+        with suppress(Cancelled):
+            list(workers.look_at(parse_jobs(), 2, tick))
+    looked = [one.state for one in workers.look_at(parse_jobs(), 2, lambda: None)]
+    assert sorted(looked) == [""] * 59 + ["its parser failed"]
+
+
+def test_parsers_go_on_while_what_they_have_parsed_is_stored(
+    parsers: Pools, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(Noting, "notes", str(tmp_path))
+    looked = parsers(Noting).look_at(parse_jobs(), 1, lambda: None)
+    next(looked)  # of the first batch, and nobody takes the others
+    assert eventually(lambda: (tmp_path / "read").read_bytes().count(b"\n") == 60)
+    assert len(list(looked)) == 59

@@ -13,6 +13,7 @@ import threading
 import time
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator
+from contextlib import suppress
 from typing import NamedTuple
 
 import msgspec
@@ -66,9 +67,9 @@ class ParserPool:
                 else:
                     yield _unparsable(end.batch[0], end.why)
         finally:
-            idle, working = shift.stop()
+            idle, others = shift.stop()
             self._free += idle
-            for worker in working:  # nobody will read their results
+            for worker in others:  # nobody will read their results
                 self._bury(worker)
 
     def _fork(self) -> _Parser:
@@ -122,6 +123,7 @@ class _Shift:
         self._stored = 0  # and those of them that have ended
         self._ends = queue.SimpleQueue[_BatchEnd]()
         self._lock = threading.Lock()
+        self._here: list[_Parser] = []  # all but those that failed, once somebody has been told
         self._idle: list[_Parser] = []
         self._working: dict[int, tuple[_Parser, list[Job], float]] = {}
         self._wake = os.eventfd(0, os.EFD_NONBLOCK | os.EFD_CLOEXEC)
@@ -135,6 +137,7 @@ class _Shift:
     def add(self, worker: _Parser) -> None:
         """Have one worker more."""
         with self._lock:
+            self._here.append(worker)
             self._idle.append(worker)
         os.eventfd_write(self._wake, 1)
 
@@ -159,17 +162,24 @@ class _Shift:
             with self._lock:
                 self._stored -= 1
                 self._due -= 1
+                if not end.answer:
+                    self._here.remove(end.worker)
             os.eventfd_write(self._wake, 1)
             return end
         return None
 
     def stop(self) -> tuple[list[_Parser], list[_Parser]]:
-        """Stop; returns the workers that are idle, and those that are not."""
-        self._stopping = True
+        """Stop; returns the workers that are idle, and those that are not or have failed."""
+        with self._lock:
+            self._stopping = True
+            others = [worker for worker in self._here if worker not in self._idle]
+        for worker in others:
+            with suppress(OSError):
+                worker.line.shutdown(socket.SHUT_RDWR)  # the thread may be waiting for the rest of an answer
         os.eventfd_write(self._wake, 1)
         self._thread.join()
         os.close(self._wake)
-        return self._idle, [worker for worker, *_ in self._working.values()]
+        return [worker for worker in self._here if worker not in others], others
 
     # --- the thread ------------------------------------------------------------------------------
 
@@ -191,7 +201,8 @@ class _Shift:
     def _hand_out(self) -> None:
         while True:
             with self._lock:
-                if not self._idle or not self._batches or self._stored + len(self._working) >= _MOST_STORED:
+                is_full = self._stored + len(self._working) >= _MOST_STORED
+                if self._stopping or is_full or not self._idle or not self._batches:
                     return
                 worker, batch = self._idle.pop(), self._batches.popleft()
             if send(worker.line, msgspec.msgpack.encode(batch)):

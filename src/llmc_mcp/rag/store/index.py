@@ -26,7 +26,7 @@ from .types import RankedChunks, Scope
 # when somebody waits for it. Of many files that makes too many pieces, which it merges. It takes no less.
 _HEAP, _LARGE_HEAP = 16 << 20, 64 << 20
 _NO_FILE = 0
-_NAMED_FILES = 2_500  # whose names are inserted together
+_NAMED_FILES = 500  # whose names are inserted together
 _TICK_S = 0.02
 
 SAME, GONE = "same", "gone"  # states that change nothing, or remove the file
