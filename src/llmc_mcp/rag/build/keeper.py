@@ -135,6 +135,7 @@ class Keeper:
         if self._cancelled(self._now.id) or (self._closed and not self._now.building):
             raise _BuildCancelled
         if time.monotonic() - self._reported_at > _TELL_S:
+            self._note(files_listed=self._walk.listed)
             self._tell(self._now)
 
     def _patience(self) -> float:

@@ -67,6 +67,7 @@ class News(msgspec.Struct, frozen=True, omit_defaults=True):
     building: bool = False
     files_done: int = 0
     files_total: int = 0
+    files_listed: int = 0  # so far, by a walk that goes on
     changed: int = 0
     removed: int = 0
     rebuilt: str = ""  # why the whole index was built

@@ -77,6 +77,7 @@ class Walk:
         self._resolve = _NO_LINKS | (0 if rules.cross_mounts else syscalls.RESOLVE_NO_XDEV)
         self.ignore_files = ""  # which ignore files the last walk found too large
         self.past_limit = 0  # files that the last walk left out: more than max_files
+        self.listed = 0  # files that the walk under way has found so far
         self.began_ns = 0  # when the last walk began, by the clock of files
         self._ahead: tuple[_Listing, _Listing] | None = None  # of ignore files, and of all files
 
@@ -89,13 +90,14 @@ class Walk:
         """The files to index, sorted by path, at most `max_files`. Calls `tick` often."""
         most = self._rules.max_files
         paths: list[bytes] = []
-        count = 0
+        count = self.listed = 0
         if self._ahead is None:
             self.began_ns = time.time_ns()
         for path in self._listed(tick):
             if self._is_allowed(path):
                 paths.append(path)
                 count += 1
+                self.listed = count
             if len(paths) >= 2 * most + _TICK_EVERY:
                 paths.sort()
                 del paths[most:]

@@ -275,17 +275,16 @@ class RootIndex:
             if exists and self._current().is_large:
                 # To compare so many files takes longer than that. One whose files are followed already says so at once.
                 until = min(until, time.monotonic() + _HEARD_S)
-            gives_up = partial(self._builds_many, time.monotonic(), caller)
-            news = self._wait(ticket, until, caller, never if exists else gives_up)
+            news = self._wait(ticket, until, caller, never if exists else partial(self._builds_many, caller))
         except KeyboardInterrupt:  # a person has no use for it any more; what is indexed so far stays
             self._builder.stop(ticket)
             raise
         return self._newest(caller, self._refresh_note(news, exists))
 
-    def _builds_many(self, since: float, caller: QueryCaller) -> bool:
+    def _builds_many(self, caller: QueryCaller) -> bool:
         """Whether a first build goes on for longer than a search waits for it: what is there answers at once."""
-        total, waited = self._builder.news.files_total, time.monotonic() - since
-        return total > _SOON * caller.patience or (not total and waited > caller.patience / 4)
+        news = self._builder.news
+        return max(news.files_total, news.files_listed) > _SOON * caller.patience
 
     def _is_complete(self) -> bool:
         try:
