@@ -185,6 +185,7 @@ def test_a_person_who_presses_ctrl_c_is_back_at_the_shell_and_the_build_has_stop
     for number in range(3_000):
         (repo / f"many_{number}.py").write_text(f"def number_{number}():\n    return {number}\n")
     env = {**os.environ, "HOME": str(base / "home"), "LLMC_DATA_DIR": str(base / "data")}
+    env["LLMC_MCP_RAG_BUILD_WAIT_SEC"] = "60"  # a search waits until it is interrupted, however late that is
     command = [sys.executable, "-c", "from llmc_mcp.cli.main import main; main()", *words]
     with subprocess.Popen(
         command,

@@ -31,7 +31,7 @@ from llmc_mcp.rag.build.parser_pool import ParserPool
 from llmc_mcp.rag.build.parser_worker import Job
 from llmc_mcp.rag.build.walk import Walk
 from llmc_mcp.rag.build.watch import Watch
-from llmc_mcp.rag.query import root_index
+from llmc_mcp.rag.query import root_index, unindexed
 from llmc_mcp.rag.query.search import CodeQuery
 from llmc_mcp.rag.store import layout
 from llmc_mcp.rag.store.index import FileState, IndexDamaged, IndexWriter
@@ -357,6 +357,18 @@ def test_a_search_waits_for_a_first_build_only_if_that_ends_soon(
     answer = library.rag.search(CodeQuery("paint zebra"), library.caller())
     assert answer.freshness.startswith("partial: ")
     assert answer.hits[0].path == b"zoo/zebra.py"
+
+
+def test_files_that_take_long_to_search_as_text_do_not_make_a_search_fail(
+    library: Library, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    many_files(library.root, 2_000)
+    monkeypatch.setattr(root_index, "_SOON", 1)
+    monkeypatch.setattr(unindexed, "_LONGEST_S", -1.0)  # its time is up before it begins
+    answer = library.rag.search(CodeQuery("paint zebra"), library.caller())
+    assert answer.freshness.startswith("partial: ")
+    assert library.refresh() is not None
+    assert library.found("paint zebra")[0] == "zoo/zebra.py"
 
 
 def indexed(library: Library) -> tuple[int, bool]:

@@ -10,6 +10,7 @@ number. Names with a newline, the only ones that could pose as a line, are exclu
 import os
 import re
 import sys
+import time
 from collections.abc import Callable
 from typing import NamedTuple
 
@@ -76,6 +77,10 @@ class RipgrepHits(NamedTuple):
     exact: bool
 
 
+class _TimeIsUp(Exception):
+    """What was found so far is enough."""
+
+
 class Search:
     """Runs ripgrep; created once per server."""
 
@@ -84,8 +89,15 @@ class Search:
         self._binary = find_ripgrep()
         self._ruleset = self._confinement()
 
-    def content(self, place: Place, query: Query, max_results: int, check: Callable[[], None]) -> RipgrepHits:
-        """Lines in or below `place` that match."""
+    def content(
+        self,
+        place: Place,
+        query: Query,
+        max_results: int,
+        check: Callable[[], None],
+        until: float = float("inf"),
+    ) -> RipgrepHits:
+        """Lines in or below `place` that match; those that were found `until` then, on the monotonic clock."""
         one_mount = [] if self._files.access.cross_mounts else [b"--one-file-system"]
         flags = [*_FIXED, *one_mount, *_flags(query), b"-e", _pattern(query.pattern), b"--"]
         where, is_directory = self._files.open_dir_or_file(place)
@@ -99,7 +111,7 @@ class Search:
             else:  # the open file is passed as stdin: no name is left that could be swapped
                 printed = _RipgrepOutput(lambda _: place.absolute, lambda _: True)
                 child = self._child([*flags, b"-"], stdin=where)
-            exact = self._read(child, printed, check)
+            exact = self._read(child, printed, check, until)
             # ripgrep's threads finish files in any order; sorted, a complete answer is always the same. Of a flood,
             # which is cut anywhere, only as much is taken apart as is shown.
             hits = printed.hits(query.context_lines, None if exact else max_results)
@@ -115,14 +127,24 @@ class Search:
         plan = own_plan()
         return Child(self._launcher, command, cwd=directory, env={}, ruleset=self._ruleset, plan=plan, stdin=stdin)
 
-    def _read(self, child: Child, printed: "_RipgrepOutput", check: Callable[[], None]) -> bool:
+    def _read(self, child: Child, printed: "_RipgrepOutput", check: Callable[[], None], until: float) -> bool:
         """Collect ripgrep's output; False if it was stopped at a limit."""
+
+        def look_at_clock() -> None:
+            check()
+            if time.monotonic() > until:
+                raise _TimeIsUp
+
         with child:
-            for piece in child.output(check):
-                printed.take(piece)
-                if printed.count >= self._count_cap or printed.bytes > _MAX_PRINTED:
-                    child.abandon()  # it can only read, and its output is no longer needed
-                    return False
+            try:
+                for piece in child.output(look_at_clock):
+                    printed.take(piece)
+                    if printed.count >= self._count_cap or printed.bytes > _MAX_PRINTED:
+                        child.abandon()  # it can only read, and its output is no longer needed
+                        return False
+            except _TimeIsUp:
+                child.abandon()
+                return False
             _explain(child)
         return True
 

@@ -151,10 +151,14 @@ class Builder:
                 return 0
             return self._join(self._last_id)
 
-    def stop(self, ticket: int) -> None:
-        """Cancel a request unless others wait for it; the index stays as it was."""
+    def stop(self, ticket: int, *, left: bool = False) -> None:
+        """Cancel a request unless others wait for it; the index stays as it was.
+
+        One that somebody no longer waits for goes on, unless that is who stops it: `left`.
+        """
         with self._changed:
-            if self._waiters.get(ticket) or ticket in self._goes_on or ticket in self._outcomes:
+            goes_on = ticket in self._goes_on and not left
+            if self._waiters.get(ticket) or goes_on or ticket in self._outcomes:
                 return
             self._stopped.add(ticket)
             if ticket == self._whole:  # the next caller starts a new one

@@ -64,6 +64,7 @@ class RootIndex:
         self._reader_lock = threading.Lock()
         self._reader: IndexTables | None = None
         self._used_at = 0.0
+        self._joined = 0  # the ticket of the last build that a query waited for
         self._graph: tuple[IndexTables, int, Graph, IndexedFiles] | None = None
         self._graph_lock = threading.Lock()  # a graph caches as it answers: one question at a time
 
@@ -91,6 +92,17 @@ class RootIndex:
     ) -> tuple[list[LoadedHit], str, RankedChunks]:
         """Hits with their text, a note on freshness, and what they were chosen from."""
         embed.is_wanted(self._embedding)  # reject an unknown one before building
+        self._joined = 0
+        try:
+            return self._searched(query, question, caller)
+        except KeyboardInterrupt:  # a person has no use for a build any more; what is indexed so far stays
+            if self._joined:
+                self._builder.stop(self._joined, left=True)
+            raise
+
+    def _searched(
+        self, query: CodeQuery, question: Question, caller: QueryCaller
+    ) -> tuple[list[LoadedHit], str, RankedChunks]:
         try:
             reader, note = self._ready(caller)
         except ResourceBusy:  # nothing is indexed yet
@@ -268,7 +280,7 @@ class RootIndex:
             note = self._flush(caller)
             if note is not None:
                 return self._newest(caller, note)
-        ticket = self._builder.join(caller.who)
+        ticket = self._joined = self._builder.join(caller.who)
         exists = self._is_complete()
         until = min(caller.until, time.monotonic() + (caller.compare if exists else caller.patience))
         try:

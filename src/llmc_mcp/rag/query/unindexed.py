@@ -8,6 +8,7 @@ definitions of names are looked for by themselves: a common word has more lines 
 import math
 import os
 import re
+import time
 from collections.abc import Callable, Collection, Iterable
 from typing import NamedTuple
 
@@ -26,6 +27,7 @@ from .types import CodeQuery
 
 _WORDS = 10  # of a question that are looked for
 _SHORTEST = 3
+_LONGEST_S = 5.0  # that files are searched: from a disk, a large folder takes minutes
 _LINES = 4_000  # matching lines that are looked at
 _CONTEXT = 4  # lines around a match that are shown
 _IN_PATH, _DEFINED, _DEFINED_NAME, _TEST = 1.5, 1.0, 20.0, 0.7
@@ -53,16 +55,17 @@ class UnindexedFiles:
         wanted = [*sought.names, *sought.others]
         if not wanted:
             return []
-        suits, is_free = _chooser(query, known), self._freedom()
+        suits, is_free, until = _chooser(query, known), self._freedom(), time.monotonic() + _LONGEST_S
 
         def fits(path: bytes) -> bool:
             return suits(path) and is_free(path)
 
-        hits = self._lines(_defining(sought.names), check) if sought.names else []
+        hits = self._lines(_defining(sought.names), check, until) if sought.names else []
         if len({hit.path for hit in hits if fits(self._path_of(hit))}) < query.limit:
-            hits += self._lines("|".join(map(re.escape, wanted)), check)
+            hits += self._lines("|".join(map(re.escape, wanted)), check, until)
         matches = self._by_file(hits, sought, fits)
-        by_name = [] if len(matches) >= query.limit else self._named(wanted, fits, matches, check)
+        is_late = time.monotonic() > until
+        by_name = [] if is_late or len(matches) >= query.limit else self._named(wanted, fits, matches, check)
         rarity = _rarities([*matches, *by_name], wanted)
         order = sorted([*matches, *by_name], key=lambda one: (-one.score(rarity), one.path))[: query.limit]
         return [
@@ -79,8 +82,9 @@ class UnindexedFiles:
             for one in order
         ]
 
-    def _lines(self, pattern: str, check: Callable[[], None]) -> list[MatchedLine]:
-        return list(self._search().content(self._place, Query(pattern, context_lines=_CONTEXT), _LINES, check).hits)
+    def _lines(self, pattern: str, check: Callable[[], None], until: float) -> list[MatchedLine]:
+        query = Query(pattern, context_lines=_CONTEXT)
+        return list(self._search().content(self._place, query, _LINES, check, until).hits)
 
     def _path_of(self, hit: MatchedLine) -> bytes:
         return names.parse(hit.path[len(self._place.absolute.rstrip("/")) + 1 :])
