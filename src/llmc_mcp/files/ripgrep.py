@@ -77,7 +77,7 @@ class RipgrepHits(NamedTuple):
     exact: bool
 
 
-class _TimeIsUp(Exception):
+class _SearchedLongEnough(Exception):
     """What was found so far is enough."""
 
 
@@ -133,7 +133,7 @@ class Search:
         def look_at_clock() -> None:
             check()
             if time.monotonic() > until:
-                raise _TimeIsUp
+                raise _SearchedLongEnough
 
         with child:
             try:
@@ -142,7 +142,7 @@ class Search:
                     if printed.count >= self._count_cap or printed.bytes > _MAX_PRINTED:
                         child.abandon()  # it can only read, and its output is no longer needed
                         return False
-            except _TimeIsUp:
+            except _SearchedLongEnough:
                 child.abandon()
                 return False
             _explain(child)
