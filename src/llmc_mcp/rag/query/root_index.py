@@ -7,7 +7,8 @@ indexed so far, and from the text of the other files.
 
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Generator
+from contextlib import contextmanager
 from functools import partial
 from typing import TYPE_CHECKING, TypeVar
 
@@ -92,13 +93,8 @@ class RootIndex:
     ) -> tuple[list[LoadedHit], str, RankedChunks]:
         """Hits with their text, a note on freshness, and what they were chosen from."""
         embed.is_wanted(self._embedding)  # reject an unknown one before building
-        self._joined = 0
-        try:
+        with self._interruptible():
             return self._searched(query, question, caller)
-        except KeyboardInterrupt:  # a person has no use for a build any more; what is indexed so far stays
-            if self._joined:
-                self._builder.stop(self._joined, left=True)
-            raise
 
     def _searched(
         self, query: CodeQuery, question: Question, caller: QueryCaller
@@ -172,7 +168,8 @@ class RootIndex:
 
     def ask(self, question: "Callable[[GraphView], Answer]", caller: QueryCaller) -> "tuple[Answer, str]":
         """Put a question to the graph; if a file that it reads has changed, index that file and ask again."""
-        reader, note = self._ready(caller._replace(patience=float("inf")))
+        with self._interruptible():
+            reader, note = self._ready(caller._replace(patience=float("inf")))
         if reader.unread():
             reader, note = self._read(caller, note)
         try:
@@ -180,13 +177,8 @@ class RootIndex:
         except NotFound:
             if reader.complete:
                 raise
-            raise busy(
-                f"the code index is {busy_words(self._builder.news)}"
-            ) from None  # it may be in a file that comes later
-        return (
-            answer,
-            note if reader.complete else f"{PARTIAL}{busy_words(self._builder.news)}; the others are left out",
-        )
+            raise self._busy() from None  # it may be in a file that comes later
+        return answer, note if reader.complete else f"{PARTIAL}{self._progress()}; the others are left out"
 
     def _read(self, caller: QueryCaller, note: str) -> tuple[IndexTables, str]:
         """The index once it has the references of all files, if that is soon; else the note says how many lack them."""
@@ -283,15 +275,22 @@ class RootIndex:
         ticket = self._joined = self._builder.join(caller.who)
         exists = self._is_complete()
         until = min(caller.until, time.monotonic() + (caller.compare if exists else caller.patience))
-        try:
-            if exists and self._current().is_large:
-                # To compare so many files takes longer than that. One whose files are followed already says so at once.
-                until = min(until, time.monotonic() + _HEARD_S)
-            news = self._wait(ticket, until, caller, never if exists else partial(self._builds_many, caller))
-        except KeyboardInterrupt:  # a person has no use for it any more; what is indexed so far stays
-            self._builder.stop(ticket)
-            raise
+        if exists and self._current().is_large:
+            # To compare so many files takes longer than that. One whose files are followed already says so at once.
+            until = min(until, time.monotonic() + _HEARD_S)
+        news = self._wait(ticket, until, caller, never if exists else partial(self._builds_many, caller))
         return self._newest(caller, self._refresh_note(news, exists))
+
+    @contextmanager
+    def _interruptible(self) -> Generator[None]:
+        """Whoever interrupts a question has no use for the build that it began; what is indexed so far stays."""
+        self._joined = 0
+        try:
+            yield
+        except KeyboardInterrupt:  # of a person: a server's threads get none
+            if self._joined:
+                self._builder.stop(self._joined, left=True)
+            raise
 
     def _builds_many(self, caller: QueryCaller) -> bool:
         """Whether a first build goes on for longer than a search waits for it: what is there answers at once."""
@@ -311,16 +310,19 @@ class RootIndex:
     def _progress(self) -> str:
         return busy_words(self._builder.news)
 
+    def _busy(self) -> ResourceBusy:
+        return busy(f"the code index is {self._progress()}")
+
     def _flush(self, caller: QueryCaller) -> str | None:
         """Have all changes so far indexed if that is quick, else a note saying why not; None if there is no process."""
         if self._builder.news.building or self._builder.is_behind:
-            return busy_words(self._builder.news)
+            return self._progress()
         ticket = self._builder.ping()
         if not ticket:
             return None
         news = self._wait(ticket, min(caller.until, time.monotonic() + _FLUSH_S), caller)
         if news is None:
-            return busy_words(self._builder.news)
+            return self._progress()
         if news.lost:
             return None
         return f"not updated: {news.failed}" if news.failed else ""
@@ -331,8 +333,8 @@ class RootIndex:
             if exists:
                 return "not compared with the files yet"
             if self._home.current() is None:
-                raise busy(f"the code index is {self._progress()}")
-            return busy_words(self._builder.news)
+                raise self._busy()
+            return self._progress()
         if news.failed:
             if exists:
                 return f"not updated: {news.failed}"
@@ -353,7 +355,7 @@ class RootIndex:
         until = min(caller.until, time.monotonic() + caller.patience)
         news = self._wait(ticket, until, caller)
         if news is None and not self._is_complete():
-            raise busy(f"the code index is {self._progress()}")
+            raise self._busy()
         note = self._refresh_note(news, exists=False)
         try:
             return self._current(), note
