@@ -1,16 +1,25 @@
-"""Many files that change at once can be searched before their references are read; the graph waits, or says so."""
+"""Many files that change at once are searched as text until they are indexed, and indexed before their references."""
 
 import os
+import re
 import signal
 import sqlite3
-from collections.abc import Iterator
+from collections.abc import Callable, Generator, Iterator, Mapping
+from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
 
+from llmc_mcp.files import names
+from llmc_mcp.files.filesystem import Place
+from llmc_mcp.files.revisions import revision_of
+from llmc_mcp.files.ripgrep import Query, RipgrepHits
 from llmc_mcp.kernel import syscalls
 from llmc_mcp.rag.parse import file
-from llmc_mcp.rag.query.search import GraphView
+from llmc_mcp.rag.parse.question import question as parse_question
+from llmc_mcp.rag.query import unindexed
+from llmc_mcp.rag.query.search import CodeQuery, GraphView
+from llmc_mcp.rag.query.unindexed import UnindexedFiles
 from llmc_mcp.rag.store.index import IndexReader
 from llmc_mcp.rag.store.tables import IndexTables
 
@@ -68,6 +77,160 @@ def test_the_graph_knows_every_use_after_a_checkout_that_changes_many_files(zoo:
     assert found == {f"animal_{number}.py" for number in range(_FILES)}
     assert "not read yet" not in note
     assert unread(zoo) == 0
+
+
+@contextmanager
+def checked_out(library: Library, others: Mapping[str, str | None]) -> Generator[None]:
+    """Change all files and some others, None to delete one, and have nothing indexed meanwhile; searches go on."""
+    (keeper,) = keepers(library.root)
+    parsers = sorted(children_of(keeper))[1:]  # the first child searches
+    assert parsers
+    os.kill(keeper, signal.SIGSTOP)  # it sees all changes at once, however long they take
+    check_out(library)
+    for name, text in others.items():
+        path = library.root / name
+        path.unlink(missing_ok=True)
+        if text is not None:
+            path.write_text(text)
+    for parser in parsers:
+        os.kill(parser, signal.SIGSTOP)
+    os.kill(keeper, signal.SIGCONT)
+    try:
+        yield
+    finally:
+        for parser in parsers:
+            os.kill(parser, signal.SIGCONT)
+
+
+def test_files_that_wait_to_be_indexed_after_a_checkout_are_searched_as_text(zoo: Library) -> None:
+    with checked_out(zoo, {"animal_3.py": None}):
+        found = zoo.ask("swim_229")
+        (best, *_) = found.hits
+        assert (best.path, best.text.splitlines()[-2:]) == (
+            b"animal_229.py",
+            ["def swim_229():", "    return feed(229)"],
+        )
+        assert best.numbers[-1] == 5
+        assert best.revision == revision_of((zoo.root / "animal_229.py").read_bytes())
+        assert re.fullmatch(
+            r"being updated: \d+ of 229 files; files not indexed yet were searched as text", found.freshness
+        )
+        assert not found.hint  # the index knows no such word, but that is no news
+        assert zoo.found("walk_229") == []  # nothing says so any more
+        gone = zoo.ask("walk_3")
+        assert (gone.hits, "left out" in gone.freshness) == ([], False)
+        assert zoo.found("swim_7", path_glob="animal_8*") == []
+        assert zoo.found("swim_7", scope="docs") == []
+        assert zoo.found("feed")[0] == "keeper.py"  # as it was indexed
+    assert eventually(lambda: zoo.ask("swim_229").freshness == "fresh")
+    assert waiting(zoo) == 0
+    assert zoo.ask("swim_229").hits[0].symbol == "swim_229"
+
+
+def test_a_file_that_changed_keeps_its_rank_until_it_is_indexed_again(zoo: Library) -> None:
+    texts = {
+        "vet.py": "def heal(animal):\n    return animal.wounds.clear()\n",
+        "nurse.py": "def bandage(wound):\n    return wound.heals\n",
+        "clinic.py": "# heal them\nanimals = 'wounds'\n",
+    }
+    for name, text in texts.items():
+        (zoo.root / name).write_text(text)
+    zoo.refresh()
+    before = zoo.found("how are wounds healed")
+    assert set(before) == set(texts)
+    changed = {name: "# wounds\n" * 20 + texts[name] for name in before if name != before[1]}
+    with checked_out(zoo, changed):
+        found = zoo.ask("how are wounds healed")
+        assert [names.show(hit.path) for hit in found.hits[:3]] == before
+        assert "as text" in found.freshness
+        shown = {names.show(hit.path): (hit.symbol, hit.numbers) for hit in found.hits}
+        wanted = {"vet.py": ("heal", [21, 22]), "nurse.py": ("bandage", [21, 22])}
+        # What the index has found in a file, where it is now.
+        assert {name: shown[name] for name in wanted if name in changed} == {
+            name: where for name, where in wanted.items() if name in changed
+        }
+
+
+def test_a_link_or_a_pipe_in_the_place_of_a_file_that_waits_shows_nothing(
+    zoo: Library, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (zoo.root / ".env").write_text("def swim_42(): 'hunter2'\n")
+    (tmp_path / "outside.py").write_text("def swim_43(): 'hunter2'\n")
+    with checked_out(zoo, {}):
+        assert zoo.found("swim_7")[0] == "animal_7.py"
+        for number in (42, 43, 44):
+            (zoo.root / f"animal_{number}.py").unlink()
+        (zoo.root / "animal_42.py").symlink_to(zoo.root / ".env")
+        (zoo.root / "animal_43.py").symlink_to(tmp_path / "outside.py")
+        os.mkfifo(zoo.root / "animal_44.py")
+        for number in (42, 43, 44):
+            assert all("hunter2" not in hit.text for hit in zoo.ask(f"swim_{number}").hits)
+            assert f"animal_{number}.py" not in zoo.found(f"swim_{number}")
+        pending = {b"animal_%d.py" % number: number for number in (7, 42, 43, 44)}
+        assert searched(zoo, pending, monkeypatch) == [b"animal_7.py"]
+        # Now as if they were swapped between that look and the search.
+        monkeypatch.setattr(UnindexedFiles, "_is_regular", bool)
+        del pending[b"animal_44.py"]  # a search of that one would last
+        files = UnindexedFiles(zoo.app.files, zoo.app.files.roots[0], lambda: zoo.app.search)
+        found = files.changed(CodeQuery("swim_42"), parse_question("swim_42"), pending, lambda: None)
+        assert found.hit(42) is None
+        assert [hit.path for hit in found.among([], 5)] == []
+
+
+def searched(library: Library, pending: Mapping[bytes, int], monkeypatch: pytest.MonkeyPatch) -> list[bytes]:
+    """The files that ripgrep is given."""
+    given: list[list[bytes]] = []
+    search = library.app.search
+
+    def content(place: Place, query: Query, most: int, check: Callable[[], None], until: float, among: list[bytes]):
+        given.append(among)
+        return RipgrepHits([], 0, True)
+
+    with monkeypatch.context() as patched:
+        patched.setattr(search, "content", content)
+        files = UnindexedFiles(library.app.files, library.app.files.roots[0], lambda: search)
+        files.changed(CodeQuery("swim_42"), parse_question("swim_42"), pending, lambda: None)
+    assert all(one == given[0] for one in given)
+    return given[0]
+
+
+def test_files_with_any_name_are_searched_as_text_and_so_are_more_than_a_command_can_name(
+    zoo: Library, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    odd = [b"--help", b"-e", b"a b.py", b"caf\xe9.py", b"new\nline.py", "é.txt".encode()]
+    for name in odd:
+        (zoo.root / os.fsdecode(name)).write_text("walks = 1\n")
+    zoo.refresh()
+    with checked_out(zoo, dict.fromkeys(map(os.fsdecode, odd), "swims = 'otterly'\n")):
+        shown = [name for name in odd if b"\n" not in name]
+        assert sorted(hit.path for hit in zoo.ask("otterly", "both", 20).hits) == sorted(shown)
+        monkeypatch.setattr(unindexed, "_NAMED_BYTES", 100)
+        assert sorted(hit.path for hit in zoo.ask("otterly", "both", 20).hits) == sorted(shown)
+
+
+def test_what_a_killed_process_was_about_to_index_is_not_pending_for_ever(zoo: Library) -> None:
+    with checked_out(zoo, {}):
+        assert zoo.found("swim_7")[0] == "animal_7.py"
+        (keeper,) = keepers(zoo.root)
+        os.kill(keeper, signal.SIGKILL)
+        assert waiting(zoo) == _FILES
+    assert eventually(lambda: zoo.ask("swim_229").freshness == "fresh")
+    assert waiting(zoo) == 0
+
+
+def test_new_files_of_a_checkout_are_searched_as_text_too(zoo: Library) -> None:
+    with checked_out(zoo, {"newt.py": "def swim_900():\n    return 900\n"}):
+        assert zoo.found("swim_229")[0] == "animal_229.py"
+        assert eventually(lambda: zoo.found("swim_900")[:1] == ["newt.py"])
+        assert "as text" in zoo.ask("swim_900").freshness
+
+
+def waiting(library: Library) -> int:
+    tables = IndexTables(str(library.build))
+    try:
+        return len(tables.pending())
+    finally:
+        tables.close()
 
 
 def test_a_checkout_is_committed_at_once_and_nothing_is_merged_meanwhile(tmp_path: Path) -> None:

@@ -11,7 +11,7 @@ import os
 import re
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
 from ..errors import BadArgs, FeatureUnavailable, Internal, InvalidArgument, OutputTooLarge
@@ -58,6 +58,7 @@ class Query(NamedTuple):
     context_lines: int = 3
     include_ignored: bool = False
     multiline: bool = False
+    max_per_file: int = 0  # matching lines of one file; 0 for all
 
 
 class MatchedLine(NamedTuple):
@@ -96,8 +97,13 @@ class Search:
         max_results: int,
         check: Callable[[], None],
         until: float = float("inf"),
+        among: Sequence[bytes] | None = None,
     ) -> RipgrepHits:
-        """Lines in or below `place` that match; those that were found `until` then, on the monotonic clock."""
+        """Lines in or below `place` that match; those that were found `until` then, on the monotonic clock.
+
+        With `among` only these files below a directory are searched, whatever ignore files say. ripgrep follows what is
+        a link by then, so that its lines must not be shown without a look at the file itself.
+        """
         one_mount = [] if self._files.access.cross_mounts else [b"--one-file-system"]
         flags = [*_FIXED, *one_mount, *_flags(query), b"-e", _pattern(query.pattern), b"--"]
         where, is_directory = self._files.open_dir_or_file(place)
@@ -107,7 +113,8 @@ class Search:
                 printed = _RipgrepOutput(
                     lambda path: base + names.show(path.removeprefix(b"./")), self._may_show(where, base)
                 )
-                child = self._child([*flags, b"./"], cwd=where)
+                searched = [b"./"] if among is None else [b"./" + path for path in among]
+                child = self._child([*flags, *searched], cwd=where)
             else:  # the open file is passed as stdin: no name is left that could be swapped
                 printed = _RipgrepOutput(lambda _: place.absolute, lambda _: True)
                 child = self._child([*flags, b"-"], stdin=where)
@@ -241,6 +248,8 @@ def _flags(query: Query) -> list[bytes]:
         flags += [b"--no-ignore", b"--hidden"]
     if query.multiline:
         flags += [b"--multiline"]
+    if query.max_per_file:
+        flags.append(b"--max-count=%d" % query.max_per_file)
     if query.file_glob is not None:
         flags.append(b"--glob=" + names.parse(query.file_glob))
     flags.append(_NO_NEWLINE_NAMES)

@@ -322,13 +322,13 @@ class Keeper:
             return
         try:
             again, gone = writer.behind()
-            for file in gone:
-                writer.forget_text(file)
-            some = paths is not None and not again and writer.complete
-            jobs, dropped = self._some(paths or (), writer, sure) if some else (None, [])
-            if jobs is None:
+            jobs, dropped, is_all = list[Job](), list[int](), False
+            if paths is not None and not again and writer.complete:
+                jobs, dropped, is_all = self._some(paths, writer, sure)
+            if not is_all:
+                self._announce(writer, jobs, dropped)  # a walk takes a while
                 jobs, dropped = self._all(again, writer)
-            self._write(writer, jobs, dropped)
+            self._write(writer, jobs, dropped, gone)
             self._unread = bool(writer.unread(1))
             if self._home.current() is None:
                 self._home.put_in_force(build)
@@ -339,8 +339,8 @@ class Keeper:
             raise
         writer.close(self._attend)
 
-    def _some(self, paths: Sequence[bytes], writer: IndexWriter, sure: bool) -> tuple[list[Job] | None, list[int]]:
-        """What to parse and what to drop, of some files; None if a walk has to decide now what is ignored."""
+    def _some(self, paths: Sequence[bytes], writer: IndexWriter, sure: bool) -> tuple[list[Job], list[int], bool]:
+        """What to parse and what to drop, of some files; False if a walk has to decide now what else is ignored."""
         known = writer.known(paths)
         jobs: list[Job] = []
         dropped: list[int] = []
@@ -355,8 +355,8 @@ class Keeper:
         if self._unsure:
             self._walk_wanted = True
             if sure or self._may_walk(time.monotonic()):
-                return None, []
-        return jobs, dropped
+                return jobs, dropped, False
+        return jobs, dropped, True
 
     def _all(self, again: set[bytes], writer: IndexWriter) -> tuple[list[Job], list[int]]:
         """The same for the whole root."""
@@ -397,8 +397,16 @@ class Keeper:
         if replaces:
             self._home.put_in_force(folder)
 
-    def _write(self, writer: IndexWriter, jobs: list[Job], dropped: list[int]) -> None:
+    def _announce(self, writer: IndexWriter, jobs: list[Job], dropped: list[int]) -> None:
+        """Have searches read files as text that wait to be indexed again; of a few, they wait for that."""
+        if writer.complete and self._home.current() is not None and len(jobs) + len(dropped) > _MANY:
+            writer.announce([(job.path, 0 if writer.is_new(job.id) else job.id) for job in jobs], dropped)
+
+    def _write(self, writer: IndexWriter, jobs: list[Job], dropped: list[int], gone: Sequence[int] = ()) -> None:
         """Parse and drop files, and commit as it goes: what is there can be searched, and outlives this process."""
+        self._announce(writer, jobs, dropped)
+        for file in gone:
+            writer.forget_text(file)
         for file in dropped:
             writer.drop(file)
         if writer.complete:
@@ -426,6 +434,7 @@ class Keeper:
             raise
         writer.finish()
         writer.commit()
+        writer.settle()
         self._note(building=False, changed=len(jobs))
 
     def _read_references(self) -> None:

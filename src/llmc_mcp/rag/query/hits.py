@@ -3,7 +3,7 @@
 import hashlib
 import os
 from collections.abc import Callable, Sequence
-from typing import NamedTuple
+from typing import NamedTuple, Protocol
 
 from ...errors import LlmcError
 from ...files import names, revisions
@@ -38,6 +38,18 @@ class LoadedHit(NamedTuple):
     revision: str
 
 
+class PendingHits(Protocol):
+    """Files of the index that are known to have changed."""
+
+    def __contains__(self, file: int) -> bool:
+        """Whether a file is one of them."""
+        ...
+
+    def hit(self, file: int, symbol: str = "", kind: str = "") -> LoadedHit | None:
+        """What matches in it as it is now; the definition that the index has found in it, if that is still there."""
+        ...
+
+
 class HitSource:
     """The files of one root, each compared with what the index knows of it."""
 
@@ -45,9 +57,18 @@ class HitSource:
         self._files, self._root = files, root
 
     def load(
-        self, reader: IndexTables, ranked: RankedChunks, question: Question, limit: int, generation: int
+        self,
+        reader: IndexTables,
+        ranked: RankedChunks,
+        question: Question,
+        limit: int,
+        generation: int,
+        pending: PendingHits | None = None,
     ) -> tuple[list[LoadedHit], list[bytes]]:
-        """The first `limit` hits with their text, and the files that are not as they were indexed."""
+        """The first `limit` hits with their text, and the files that are not as they were indexed.
+
+        A file that is known to have changed keeps the rank that it had, if it still has something to show.
+        """
         sources: dict[int, tuple[File, bytes] | None] = {}
         hits: list[LoadedHit] = []
         changed: list[bytes] = []
@@ -55,6 +76,11 @@ class HitSource:
         for one in ranked.chunks:
             if len(hits) >= limit:
                 break
+            if pending is not None and one.file in pending:
+                hit = None if one.file in sources else pending.hit(one.file, *_definition_of(reader, one))
+                hits += [hit._replace(score=one.score)] if hit is not None else []
+                sources[one.file] = None
+                continue
             if one.file not in sources:
                 sources[one.file] = self.read(reader, one.file, changed, generation)
             loaded = sources[one.file]
@@ -65,9 +91,7 @@ class HitSource:
             if one.best:
                 shown = _best_definition(reader, file, source, one, ranked, question)
             else:
-                chunk = file.chunks[one.chunk]
-                named = reader.definition(file.id, chunk.definition) if chunk.definition >= 0 else ("", "")
-                shown = _Shown(_piece(source, chunk), *named)
+                shown = _Shown(_piece(source, file.chunks[one.chunk]), *_definition_of(reader, one))
             hits.append(
                 LoadedHit(
                     path=file.path,
@@ -107,6 +131,13 @@ class HitSource:
             changed.append(indexed.path)
             return None
         return indexed, as_utf8(source) or b""
+
+
+def _definition_of(reader: IndexTables, one: ScoredChunk) -> tuple[str, str]:
+    """The qualified name and the kind of the definition that a chunk belongs to; empty if there is none."""
+    file = reader.file(one.file)
+    at = file.chunks[one.chunk].definition if file is not None and one.chunk < len(file.chunks) else -1
+    return reader.definition(one.file, at) if at >= 0 else ("", "")
 
 
 class _Shown(NamedTuple):

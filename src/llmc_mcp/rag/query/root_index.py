@@ -26,7 +26,7 @@ from ..store.tables import IndexDamaged, IndexTables
 from ..store.types import RankedChunks
 from .hits import HitSource, LoadedHit, matching_files
 from .types import PARTIAL, CodeQuery, GraphView, QueryCaller, Stats
-from .unindexed import UnindexedFiles
+from .unindexed import ChangedFiles, UnindexedFiles, in_turn
 
 if TYPE_CHECKING:
     from .graph import Graph
@@ -35,6 +35,7 @@ if TYPE_CHECKING:
 _FLUSH_S = 0.4  # the longest that a query waits for pending changes to be indexed
 _HEARD_S = 0.02  # … for a process that follows the files of a large index to say that nothing is pending
 _REINDEX_S = 2.0  # … for a file that changed to be indexed again
+_AS_TEXT = "files not indexed yet were searched as text"
 _UNREAD = "the references of"  # how the note of a graph begins that lacks some
 _LOCK_POLL_S = 0.05  # cancellation poll while waiting for the lock
 _SEARCHES = 20  # how often a search is tried while the process that does it ends
@@ -118,7 +119,7 @@ class RootIndex:
             return hits, note, ranked
         known = {path for _, path in reader.all_paths(generation)}  # tables may be ahead of the text that was searched
         others = self._unindexed.find(query, question, known | {hit.path for hit in hits}, caller.check)
-        return _alternating(hits, others), self._partial_note(), _without_unknown(ranked, len(others))
+        return in_turn(hits, others), self._partial_note(), _without_unknown(ranked, len(others))
 
     def _ranked(
         self, reader: IndexTables, note: str, query: CodeQuery, question: Question, caller: QueryCaller
@@ -127,11 +128,13 @@ class RootIndex:
         rounds, repaired = _ROUNDS, False
         while True:
             try:
+                texts = self._changed_files(reader, query, question, caller)
                 files = matching_files(reader, query.path_glob, caller.check)
-                request = RankRequest(reader.build, question, query.scope, files, query.limit + _SPARE)
+                spare = _SPARE if texts is None else _SPARE + query.limit
+                request = RankRequest(reader.build, question, query.scope, files, query.limit + spare)
                 reply = self._rank(request, caller)
                 ranked = reply.ranked
-                hits, changed = self._hits.load(reader, ranked, question, query.limit, reply.generation)
+                hits, changed = self._hits.load(reader, ranked, question, query.limit, reply.generation, texts)
             except IndexDamaged as exc:
                 if self._home.current() != reader.build:  # that build has been replaced
                     reader, note = self._newest(caller, note)
@@ -141,14 +144,26 @@ class RootIndex:
                 repaired = True
                 reader, note = self._repair(str(exc), caller)
                 continue
+            told = note
+            if texts is not None:
+                count, hits = len(hits), texts.among(hits, query.limit)
+                ranked = _without_unknown(ranked, len(hits) - count)
+                told = f"{self._progress()}; {_AS_TEXT}"
             if not changed:
-                return hits, note, ranked, reply.generation
+                return hits, told, ranked, reply.generation
             if not rounds:
-                return hits, _left_out(note, len(changed)), ranked, reply.generation
+                return hits, _left_out(told, len(changed)), ranked, reply.generation
             indexed = self._index_again(changed, caller)
             rounds = rounds - 1 if indexed else 0
             updated = _count_files("updated", len(changed)) if indexed else ""
             reader, note = self._newest(caller, note or updated)
+
+    def _changed_files(
+        self, reader: IndexTables, query: CodeQuery, question: Question, caller: QueryCaller
+    ) -> ChangedFiles | None:
+        """The files that wait to be indexed again, if they are many, searched as text."""
+        pending = reader.pending()
+        return self._unindexed.changed(query, question, pending, caller.check) if pending else None
 
     def _rank(self, request: RankRequest, caller: QueryCaller) -> RankReply:
         """Search the text; the process that does it may end at any moment, and another one takes over."""
@@ -305,7 +320,7 @@ class RootIndex:
 
     def _partial_note(self) -> str:
         """What an answer rests on while the first build goes on."""
-        return f"{PARTIAL}{self._progress()}; files not indexed yet were searched as text"
+        return f"{PARTIAL}{self._progress()}; {_AS_TEXT}"
 
     def _progress(self) -> str:
         return busy_words(self._builder.news)
@@ -345,9 +360,16 @@ class RootIndex:
         return _count_files("updated", changes) if changes and exists else ""
 
     def _index_again(self, changed: list[bytes], caller: QueryCaller) -> bool:
-        """Whether files that changed were indexed again in time."""
+        """Whether files that changed were indexed again in time, or wait with many others, and are read as text."""
         ticket = self._builder.look_at(changed) or self._builder.join(caller.who)
-        return self._wait(ticket, min(caller.until, time.monotonic() + _REINDEX_S), caller) is not None
+        until = min(caller.until, time.monotonic() + _REINDEX_S)
+        return self._wait(ticket, until, caller, self._has_pending) is not None or self._has_pending()
+
+    def _has_pending(self) -> bool:
+        try:
+            return bool(self._current().pending())
+        except IndexDamaged:
+            return False
 
     def _repair(self, why: str, caller: QueryCaller) -> tuple[IndexTables, str]:
         """Rebuild a damaged index; the note says so."""
@@ -425,16 +447,6 @@ class RootIndex:
         if self._home.current() is None:
             return "not built yet: the first search builds it"
         return "watched" if self._builder.running and not news.walks else "there, compared with the files on use"
-
-
-def _alternating(hits: list[LoadedHit], others: list[LoadedHit]) -> list[LoadedHit]:
-    """Hits of the index and of ripgrep in turn, as their scores can't be compared: those of the index come first."""
-    made: list[LoadedHit] = []
-    for at in range(max(len(hits), len(others))):
-        made += hits[at : at + 1]
-        score = made[-1].score if made else 0.0
-        made += [one._replace(score=score) for one in others[at : at + 1]]
-    return made
 
 
 def _without_unknown(ranked: RankedChunks, more: int) -> RankedChunks:

@@ -1,4 +1,4 @@
-"""Search of files that are not in the index yet: by ripgrep, while the first build goes on.
+"""Search of files that are not in the index yet: by ripgrep, while it is built, or updated after a checkout.
 
 Without an index nothing is known about the words but where they are. So a file is as good as the words of the question
 that it holds, the rare ones before the common ones, those in its path and those of a definition more than others. The
@@ -8,17 +8,20 @@ definitions of names are looked for by themselves: a common word has more lines 
 import math
 import os
 import re
+import stat
 import time
-from collections.abc import Callable, Collection, Iterable
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from itertools import islice
 from typing import NamedTuple
 
 from ...errors import LlmcError
-from ...files import names
+from ...files import names, revisions
 from ...files.filesystem import Filesystem, Place, Root
 from ...files.ripgrep import MatchedLine, Query, Search
 from ..parse import words
 from ..parse.languages import DOCUMENT_ENDINGS
 from ..parse.question import Question, last_name
+from ..parse.text import as_utf8
 from ..store.types import Scope
 from . import snippets
 from .globs import Glob
@@ -32,6 +35,10 @@ _LINES = 4_000  # matching lines that are looked at
 _CONTEXT = 4  # lines around a match that are shown
 _IN_PATH, _DEFINED, _DEFINED_NAME, _TEST = 1.5, 1.0, 20.0, 0.7
 _HEAD_BYTES, _HEAD_LINES = 4_096, 10  # shown of a file that only its name speaks for
+_LINES_A_FILE = 3  # … of one of many files that changed
+_NAMED_BYTES = 1 << 20  # of paths that ripgrep is given; if there are more, it looks at all files
+_LARGEST = 4 << 20  # bytes of a file that is shown
+_STRONG = 1.0  # the score of a file that holds all words of the question
 _DOCUMENTS = frozenset({*DOCUMENT_ENDINGS, "md", "rst", "adoc", "org"})
 _NAME = re.compile(r"\w+")
 _DEFINES = re.compile(
@@ -68,23 +75,50 @@ class UnindexedFiles:
         by_name = [] if is_late or len(matches) >= query.limit else self._named(wanted, fits, matches, check)
         rarity = _rarities([*matches, *by_name], wanted)
         order = sorted([*matches, *by_name], key=lambda one: (-one.score(rarity), one.path))[: query.limit]
-        return [
-            LoadedHit(
-                path=one.path,
-                score=one.score(rarity) / max(sum(rarity.values()), 1.0),
-                nth=0,
-                piece=one.piece or self._head(one.path),
-                symbol=None,
-                kind=None,
-                definitions=(),
-                revision="",
-            )
-            for one in order
-        ]
+        return [_hit(one, one.piece or self._head(one.path), rarity) for one in order]
 
-    def _lines(self, pattern: str, check: Callable[[], None], until: float) -> list[MatchedLine]:
-        query = Query(pattern, context_lines=_CONTEXT)
-        return list(self._search().content(self._place, query, _LINES, check, until).hits)
+    def changed(
+        self, query: CodeQuery, question: Question, pending: Mapping[bytes, int], check: Callable[[], None]
+    ) -> "ChangedFiles":
+        """What matches in files that are not as they were indexed, or are new."""
+        sought, suits = _sought(question), _chooser(query, ())
+        wanted, until = [*sought.names, *sought.others], time.monotonic() + _LONGEST_S
+        paths = [path for path in pending if suits(path) and self._is_regular(path)]
+        is_pending = frozenset(paths).__contains__
+        among = paths if sum(map(len, paths)) < _NAMED_BYTES else None
+        hits: list[MatchedLine] = []
+        if paths and wanted:
+            hits += self._lines(_defining(sought.names), check, until, among) if sought.names else []
+            hits += self._lines("|".join(map(re.escape, wanted)), check, until, among)
+        matches = self._by_file(hits, sought, is_pending)
+        seen = {one.path for one in matches}
+        named = ((path, _in_path(path, wanted)) for path in paths if path not in seen)
+        matches += [_MatchedFile(path, set(), held, 0.0, None) for path, held in named if held]
+        return ChangedFiles(self, pending, matches, wanted)
+
+    def _is_regular(self, path: bytes) -> bool:
+        """Whether a path leads to a file, and not to something that could keep ripgrep waiting."""
+        try:
+            info = os.stat(path, dir_fd=self._place.root.fd, follow_symlinks=False)
+        except OSError:
+            return False
+        return stat.S_ISREG(info.st_mode) and b"\n" not in path
+
+    def read(self, path: bytes) -> bytes | None:
+        """A file, opened by the rules for reading; None if that is not possible, or it is too large."""
+        try:
+            fd, info = self._files.open_file(Place(self._place.root, path, names.show(path)))
+        except LlmcError:
+            return None
+        with os.fdopen(fd, "rb", buffering=0) as opened:
+            return (opened.read(_LARGEST) or b"") if info.st_size < _LARGEST else None
+
+    def _lines(
+        self, pattern: str, check: Callable[[], None], until: float, among: Sequence[bytes] | None = None
+    ) -> list[MatchedLine]:
+        context, most = (_CONTEXT, 0) if among is None else (0, _LINES_A_FILE)
+        query = Query(pattern, context_lines=context, max_per_file=most)
+        return list(self._search().content(self._place, query, _LINES, check, until, among).hits)
 
     def _path_of(self, hit: MatchedLine) -> bytes:
         return names.parse(hit.path[len(self._place.absolute.rstrip("/")) + 1 :])
@@ -141,6 +175,104 @@ class UnindexedFiles:
         return snippets.piece_of(shown, 0, len(shown), 1)
 
 
+class ChangedFiles:
+    """Files that changed since they were indexed, or are new, and what of them matches a question.
+
+    What is shown is read from the file itself, by the rules for reading: ripgrep may have followed a link.
+    """
+
+    def __init__(
+        self,
+        source: UnindexedFiles,
+        pending: Mapping[bytes, int],
+        matches: "Sequence[_MatchedFile]",
+        wanted: Sequence[str],
+    ) -> None:
+        self._source, self._wanted = source, wanted
+        self._paths = {file: path for path, file in pending.items() if file}
+        self._matches = {one.path: one for one in matches}
+        self._rarity = _rarities(matches, wanted)
+
+    def __contains__(self, file: int) -> bool:
+        """Whether a file of the index is one of them."""
+        return file in self._paths
+
+    def hit(self, file: int, symbol: str = "", kind: str = "") -> LoadedHit | None:
+        """What matches in a file of the index as it is now; the definition that the index names, if it is there."""
+        one = self._matches.get(self._paths[file])
+        return self._loaded(one, symbol, kind) if one is not None else None
+
+    def among(self, hits: list[LoadedHit], limit: int) -> list[LoadedHit]:
+        """Hits of the index, and the best ones here.
+
+        What defines a name that was asked for comes first, what holds all words in turn with them, the rest behind.
+        """
+        shown, scores = {hit.path for hit in hits}, [hit.score for hit in hits] or [0.0]
+        ordered = sorted(self._matches.values(), key=lambda one: (-one.score(self._rarity), one.path))
+        loaded = ((one, self._loaded(one)) for one in ordered if one.path not in shown)
+        first, strong, rest = list[LoadedHit](), list[LoadedHit](), list[LoadedHit]()
+        for one, hit in islice(((one, hit) for one, hit in loaded if hit is not None), limit):
+            if one.defines >= _DEFINED_NAME:
+                first.append(hit._replace(score=max(scores)))
+            elif hit.score >= _STRONG:
+                strong.append(hit)
+            else:
+                rest.append(hit._replace(score=min(scores)))
+        return [*first, *in_turn(hits, strong), *rest]
+
+    def _loaded(self, one: "_MatchedFile", symbol: str = "", kind: str = "") -> LoadedHit | None:
+        data = self._source.read(one.path)
+        text = as_utf8(data) if data is not None else None
+        if data is None or text is None:
+            return None
+        rows = text.decode(errors="replace").removesuffix("\n").split("\n")
+        defined_at = _line_defining(last_name(symbol).lower(), rows) if symbol else 0
+        lines = range(defined_at, defined_at + _HEAD_LINES) if defined_at else self._around(one.line, rows)
+        if not lines:
+            return None  # it has changed again, or was something else in between
+        shown = [row.removesuffix("\r") for row in rows[lines.start - 1 : lines.stop - 1]]
+        piece = snippets.Piece(list(lines[: len(shown)]), shown)
+        found = _hit(one, piece, self._rarity)._replace(revision=revisions.revision_of(data))
+        return found._replace(symbol=symbol, kind=kind) if defined_at else found
+
+    def _around(self, line: int, rows: Sequence[str]) -> range:
+        """The numbers of lines to show around one that matches: none if it does not; the first ones without a line."""
+        if not line:
+            return range(1, 1 + _HEAD_LINES)
+        matches = line <= len(rows) and any(word in rows[line - 1].lower() for word in self._wanted)
+        return range(max(line - _CONTEXT, 1), line + _CONTEXT + 1) if matches else range(0)
+
+
+def _line_defining(name: str, rows: Sequence[str]) -> int:
+    """The number of the first line that defines a name in lower case, as it seems; 0 for none."""
+    sought = _Sought([name], [])
+    low = ((number, row.lower()) for number, row in enumerate(rows, 1))
+    return next((number for number, row in low if name in row and sought.defined_by(row)), 0)
+
+
+def in_turn(hits: list[LoadedHit], others: list[LoadedHit]) -> list[LoadedHit]:
+    """Hits of the index and of ripgrep in turn, as their scores can't be compared: those of the index come first."""
+    made: list[LoadedHit] = []
+    for at in range(max(len(hits), len(others))):
+        made += hits[at : at + 1]
+        score = made[-1].score if made else 0.0
+        made += [one._replace(score=score) for one in others[at : at + 1]]
+    return made
+
+
+def _hit(one: "_MatchedFile", piece: snippets.Piece, rarity: Mapping[str, float]) -> LoadedHit:
+    return LoadedHit(
+        path=one.path,
+        score=one.score(rarity) / max(sum(rarity.values()), 1.0),
+        nth=0,
+        piece=piece,
+        symbol=None,
+        kind=None,
+        definitions=(),
+        revision="",
+    )
+
+
 class _MatchedFile(NamedTuple):
     """A file, the words that are in its text and in its path, and its best lines."""
 
@@ -149,8 +281,9 @@ class _MatchedFile(NamedTuple):
     named: set[str]
     defines: float
     piece: snippets.Piece | None
+    line: int = 0  # the best one
 
-    def score(self, rarity: dict[str, float]) -> float:
+    def score(self, rarity: Mapping[str, float]) -> float:
         total = sum(rarity[word] for word in self.held) + _IN_PATH * sum(rarity[word] for word in self.named)
         return (total + self.defines) * (_TEST if _TESTS.search(os.fsdecode(self.path)) else 1.0)
 
@@ -205,7 +338,7 @@ def _matched(path: bytes, found: list[MatchedLine], sought: _Sought) -> "_Matche
     best, shown, text = max(texts, key=lambda row: (sought.defined_by(row[2]), _line_score(row[2], wanted)))
     piece = snippets.Piece(list(range(best.start, best.start + len(shown))), shown)
     defines = _DEFINED_NAME if sought.defined_by(text) else _DEFINED if _DEFINES.search(text) else 0.0
-    return _MatchedFile(path, held, _in_path(path, wanted), defines, piece)
+    return _MatchedFile(path, held, _in_path(path, wanted), defines, piece, best.line)
 
 
 def _line_score(text: str, wanted: list[str]) -> float:
@@ -217,7 +350,7 @@ def _in_path(path: bytes, wanted: list[str]) -> set[str]:
     return {word for word in wanted if word in low}
 
 
-def _rarities(files: "list[_MatchedFile]", wanted: list[str]) -> dict[str, float]:
+def _rarities(files: "Sequence[_MatchedFile]", wanted: Sequence[str]) -> dict[str, float]:
     """A word that few of the files hold says more than one that all of them do."""
     counts = {word: sum(word in one.held or word in one.named for one in files) for word in wanted}
     return {word: math.log(1 + len(files) / (1 + count)) for word, count in counts.items()}

@@ -6,7 +6,7 @@ a real file. After a crash between the two commits SQLite is ahead; `IndexWriter
 
 import sqlite3
 import threading
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from typing import NamedTuple, cast
 
 import msgspec
@@ -267,6 +267,7 @@ class IndexWriter:
         self._expects_many = False
         self._same: list[tuple[int, int, int]] = []  # size, time and id of files whose content is as it was
         self._names: dict[int, Sequence[str]] = {}  # by file, to insert together: in order, which takes less time
+        self._settled: list[tuple[bytes]] = []  # files that are pending no more once they are committed
         try:
             if fresh:
                 self._connection = layout.create(build)
@@ -393,8 +394,27 @@ class IndexWriter:
         """Take more memory for what comes, which is then written in fewer pieces."""
         self._expects_many = True
 
+    def announce(self, files: Iterable[tuple[bytes, int]], dropped: Collection[int] = ()) -> None:
+        """Have searches read these files as text until they are indexed, and leave out what will be dropped.
+
+        In a transaction of its own, before anything else is written.
+        """
+        self._connection.execute("BEGIN IMMEDIATE")
+        self._connection.execute("DELETE FROM pending")
+        self._connection.executemany("INSERT OR REPLACE INTO pending (path, file) VALUES (?,?)", files)
+        for file in dropped:
+            self._connection.execute("INSERT OR REPLACE INTO pending SELECT path, id FROM files WHERE id=?", (file,))
+        self._connection.execute("COMMIT")
+
+    def settle(self) -> None:
+        """Note that everything is indexed, also what another process has announced before it was killed."""
+        if self._connection.execute("SELECT 1 FROM pending LIMIT 1").fetchone():
+            self._connection.execute("DELETE FROM pending")
+
     def put(self, result: FileState) -> None:
         """Replace what is stored about a file."""
+        if self.complete:
+            self._settled.append((result.path,))
         if result.state == GONE:
             self.drop(result.id)
             return
@@ -552,6 +572,10 @@ class IndexWriter:
         text.add_document(marker)
         text.commit()
         self.committed, self._changes = self.generation, False
+        self._connection.execute("BEGIN IMMEDIATE")
+        self._connection.executemany("DELETE FROM pending WHERE path=?", self._settled)
+        self._connection.execute("COMMIT")
+        self._settled = []
         return True
 
     def finish(self) -> None:

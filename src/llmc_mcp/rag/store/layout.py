@@ -30,7 +30,7 @@ import time
 from collections.abc import Callable, Generator
 from contextlib import contextmanager
 
-FORMAT = 12  # of tables, fields and parsing; an index of another format is rebuilt
+FORMAT = 13  # of tables, fields and parsing; an index of another format is rebuilt
 
 # The text of files is not stored but read from disk. Lines count from 1, both ends included; byte ranges are half-open.
 SCHEMA = [
@@ -52,6 +52,9 @@ SCHEMA = [
         digests BLOB NOT NULL, count INTEGER, mentioned BLOB, record BLOB, vectors BLOB, UNIQUE (path, sha256))""",
     # Files that can be searched, and whose references were not read yet.
     "CREATE TABLE unread (file INTEGER PRIMARY KEY)",
+    # Files that are about to be indexed again, if they are many, and those that are gone: searches read them as text.
+    # `file` is the id that the index has them by, 0 for a new file.
+    "CREATE TABLE pending (path BLOB PRIMARY KEY, file INTEGER NOT NULL) WITHOUT ROWID",
 ]
 # What is derived from the content of a file.
 CONTENT_SCHEMA = [

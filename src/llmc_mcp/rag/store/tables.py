@@ -183,6 +183,10 @@ class IndexTables:
         """How many files can be searched, but lack their references."""
         return self._rows("SELECT count(*) FROM unread")[0][0]
 
+    def pending(self) -> dict[bytes, int]:
+        """Files that changed, and are not indexed yet, by path: the id of each, 0 for a new one; only of many."""
+        return dict(self._rows("SELECT path, file FROM pending"))
+
     def updated(self) -> float:
         """When the index was last written to; a log without content is one that a reader has made."""
         found = [os.stat(path) for path in layout.databases_of(self.build) if os.path.exists(path)]
