@@ -2,13 +2,17 @@
 
 import os
 import shutil
+import signal
+import time
 from collections.abc import Iterator
 from importlib.util import find_spec
+from itertools import count
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
-from llmc_mcp.commands import input_wait, sessions
+from llmc_mcp.commands import conversation, input_wait, sessions
 from llmc_mcp.commands.terminal import Screen, keystrokes, python_block
 from llmc_mcp.config.schema import Config
 from llmc_mcp.errors import (
@@ -21,8 +25,9 @@ from llmc_mcp.errors import (
     ProcLimitExceeded,
 )
 
+from ..support.client import PATIENCE
 from ..support.gates import text_of
-from ..support.talk import Talk, alive, eventually, talk_on, terminal_fds
+from ..support.talk import Talk, alive, eventually, suspended, talk_on, terminal_fds
 from ..support.workspace import SECRET, Workspace, require
 
 LEVELS = ("workspace", "landlock")
@@ -47,6 +52,21 @@ def node_config() -> Config:
 def needs(*programs: str) -> None:
     for program in programs:
         require(shutil.which(program) is not None, program)
+
+
+def starve(monkeypatch: pytest.MonkeyPatch, seconds: float) -> None:
+    """Make conversations find that this much time has passed whenever they look: others use the processors."""
+    clock = count(step=seconds)
+    monkeypatch.setattr(conversation, "time", SimpleNamespace(monotonic=lambda: next(clock), sleep=time.sleep))
+
+
+def see(monkeypatch: pytest.MonkeyPatch, looks: Iterator[tuple[input_wait.BlockedThread | None, int]]) -> None:
+    """Make conversations see this, one look after the other: who waits for input, and the bytes printed so far."""
+
+    def look(_: conversation.Conversation) -> tuple[input_wait.BlockedThread | None, int]:
+        return next(looks)
+
+    monkeypatch.setattr(conversation.Conversation, "_look", look)
 
 
 # --- real programs -------------------------------------------------------------------------------------
@@ -79,7 +99,9 @@ def test_node_answers(talk: Talk) -> None:
     assert (started.waiting_for_input, started.decided_by) == (True, "epoll")
     assert talk.send(started.proc_id, "1 + 1").output == "2\n> "
     assert "3\n" in talk.send(started.proc_id, "function three() {\n  return 3\n}\nthree()").output
-    assert talk.send(started.proc_id, "while (true) ;", wait_ms=50).waiting_for_input is False
+    talk.send(started.proc_id, "console.log('up'); while (true) ;", wait_ms=0)
+    talk.until(started.proc_id, "up\n")  # a ^C discards what is not read yet
+    assert talk.read(started.proc_id, wait_ms=0).waiting_for_input is False
     assert "interrupted" in talk.send(started.proc_id, "^C").output
     assert talk.send(started.proc_id, ".exit").exit_code == 0
 
@@ -219,9 +241,9 @@ def test_blank_lines_are_only_where_interactive_python_wants_them() -> None:
 
 def test_a_fake_prompt_deceives_nobody(talk: Talk) -> None:
     fake = "import time; print('>>> price > $ (Pdb) Password: ', end='', flush=True); time.sleep(1000)"
-    started = talk.python(fake, wait_ms=300)
-    assert started.first_output.endswith("Password: ")
-    assert (started.state, started.waiting_for_input, started.decided_by) == ("running", False, None)
+    started = talk.python_asleep(fake, "Password: ")
+    read = talk.read(started.proc_id, wait_ms=0)
+    assert (read.output, read.state, read.waiting_for_input, read.decided_by) == ("", "running", False, None)
 
 
 def test_a_program_without_a_prompt_is_known_to_wait(talk: Talk) -> None:
@@ -260,20 +282,64 @@ def test_every_way_to_wait_for_the_terminal_is_seen(any_level: Talk, call: str, 
     ],
 )
 def test_waiting_for_something_else_is_not_waiting_for_input(any_level: Talk, call: str) -> None:
-    started = any_level.python(f"import os, select, signal, subprocess, time; print('up'); {call}", wait_ms=300)
-    assert (started.first_output, started.waiting_for_input) == ("up\n", False)
+    started = any_level.python_asleep(f"import os, select, signal, subprocess, time; print('up'); {call}", "up\n")
+    read = any_level.read(started.proc_id, wait_ms=0)
+    assert (started.first_output, read.output, read.waiting_for_input) == ("up\n", "", False)
 
 
 def test_a_reader_in_the_background_does_not_count(any_level: Talk) -> None:
     proc_id = any_level.start("bash").proc_id
-    busy = any_level.send(proc_id, "cat & sleep 1000", wait_ms=300)
-    assert busy.waiting_for_input is False
+    any_level.send(proc_id, "cat & until jobs -s | grep -q cat; do :; done; echo up; sleep 1000", wait_ms=0)
+    any_level.until(proc_id, "up\n")
+    assert any_level.read(proc_id, wait_ms=0).waiting_for_input is False
+
+
+def test_a_stopped_program_does_not_wait_for_input(any_level: Talk) -> None:
+    started = any_level.start("cat")
+    os.kill(started.pid, signal.SIGSTOP)
+    assert eventually(lambda: suspended(started.pid))
+    assert any_level.read(started.proc_id, wait_ms=0).waiting_for_input is False
+    os.kill(started.pid, signal.SIGCONT)
+    assert any_level.send(started.proc_id, "go on").output == "go on\n"
 
 
 def test_a_child_of_the_program_that_reads_counts(any_level: Talk) -> None:
     started = any_level.python("import subprocess; subprocess.run(['cat'])")
     assert started.decided_by == "read"
     assert any_level.send(started.proc_id, "to the child").output == "to the child\n"
+
+
+def test_a_busy_machine_does_not_hide_that_a_program_waits(any_level: Talk, monkeypatch: pytest.MonkeyPatch) -> None:
+    proc_id = any_level.start("cat").proc_id
+    starve(monkeypatch, 1.0)
+    read = any_level.read(proc_id, wait_ms=0)
+    assert (read.state, read.waiting_for_input, read.decided_by) == ("running", True, "read")
+
+
+def test_output_that_arrives_as_time_is_up_does_not_hide_that_a_program_waits(
+    any_level: Talk, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    proc_id = any_level.start("cat").proc_id
+    waits = input_wait.BlockedThread(1, "read", "")
+    starve(monkeypatch, 1.0)
+    see(monkeypatch, iter([(None, 5), (waits, 5), (waits, 5)]))
+    assert any_level.read(proc_id, wait_ms=0).waiting_for_input is True
+
+
+def test_a_program_that_runs_between_any_two_looks_does_not_wait(
+    any_level: Talk, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    proc_id = any_level.start("cat").proc_id
+    starve(monkeypatch, 1.0)
+    see(monkeypatch, ((input_wait.BlockedThread(1, "read", str(number)), 0) for number in count()))
+    assert any_level.read(proc_id, wait_ms=0).waiting_for_input is False
+
+
+def test_a_program_has_a_pid_however_long_its_sandbox_takes(talk: Talk, monkeypatch: pytest.MonkeyPatch) -> None:
+    starve(monkeypatch, 0.01)
+    started = talk.start("cat", wait_ms=0)
+    assert started.pid > 0
+    assert [row.pid for row in talk.sessions().processes] == [started.pid]
 
 
 def test_where_the_kernel_does_not_tell_sleep_is_taken_for_waiting_and_said(
@@ -310,10 +376,11 @@ def test_sending_need_not_wait(any_level: Talk) -> None:
 
 
 def test_a_flood_is_cut_in_memory_and_said(any_level: Talk) -> None:
-    started = any_level.python("while True: print('flood ' * 20)", wait_ms=500)
-    assert started.handle
-    answer = any_level.read(started.proc_id, wait_ms=300)
-    assert "bytes dropped] …" in started.first_output + answer.output
+    started = any_level.python("while True: print('flood ' * 20)", wait_ms=0)
+    assert eventually(lambda: any_level.gate.app.repls.activity() > 1 << 20)
+    answer = any_level.read(started.proc_id, wait_ms=0)
+    assert answer.handle
+    assert "bytes dropped] …" in answer.output
     assert len(answer.output) < 10_000
     assert any_level.send(started.proc_id, "^C").output.rstrip().endswith("KeyboardInterrupt")
 
@@ -350,8 +417,7 @@ def test_an_endless_sequence_does_not_swallow_everything() -> None:
     assert screen.take(b"still\nafter") == "\nafter"
 
 
-def test_what_a_program_that_echoes_by_itself_echoes_is_removed(any_level: Talk) -> None:
-    script = """
+_ECHOING = """
 import sys, termios, tty
 tty.setcbreak(0)
 sys.stdout.write('? '); sys.stdout.flush()
@@ -364,9 +430,27 @@ while True:
     else:
         line += key
 """
-    proc_id = any_level.python(script).proc_id
+
+
+def test_what_a_program_that_echoes_by_itself_echoes_is_removed(
+    any_level: Talk, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(conversation, "_ECHO_S", PATIENCE)
+    proc_id = any_level.python(_ECHOING).proc_id
     assert any_level.send(proc_id, "hello").output == "\ngot hello\n? "
     assert any_level.send(proc_id, "again").output == "\ngot again\n? "
+
+
+def test_a_program_that_echoes_late_once_is_not_taken_for_one_that_never_does(
+    any_level: Talk, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    started = any_level.python(_ECHOING)
+    os.kill(started.pid, signal.SIGSTOP)
+    any_level.send(started.proc_id, "hello", wait_ms=0)
+    os.kill(started.pid, signal.SIGCONT)
+    any_level.until(started.proc_id, "got hello\n? ")
+    monkeypatch.setattr(conversation, "_ECHO_S", PATIENCE)
+    assert any_level.send(started.proc_id, "again").output == "\ngot again\n? "
 
 
 def test_echo_that_a_program_switches_on_does_not_come_back(any_level: Talk) -> None:
@@ -440,8 +524,16 @@ def test_a_program_that_ignores_everything_is_killed(talk: Talk) -> None:
 
 
 def test_stopping_gives_the_last_unread_words(any_level: Talk) -> None:
-    script = "import signal, sys; signal.signal(15, lambda *_: sys.exit(print('goodbye') or 5)); signal.pause()"
-    started = any_level.python(script, wait_ms=300)
+    script = """
+import signal, sys
+signals = {signal.SIGTERM, signal.SIGHUP}
+signal.pthread_sigmask(signal.SIG_BLOCK, signals)  # the second may come before it is done with the first
+print('up')
+signal.sigwait(signals)
+print('goodbye')
+sys.exit(5)
+"""
+    started = any_level.python_asleep(script, "up\n")
     stopped = any_level.stop(started.proc_id)
     assert (stopped.exit_code, stopped.output) == (5, "goodbye\n")
 
@@ -567,7 +659,7 @@ def test_as_another_user_a_program_has_its_terminal_too(tmp_path: Path, level: s
     config.sandbox.run_as = "nobody"
     with talk_on(tmp_path, config, level=level) as talk:
         proc_id = talk.start("bash").proc_id
-        assert talk.send(proc_id, "read line < /dev/tty; echo got $line", wait_ms=300).waiting_for_input
+        assert talk.send(proc_id, "read line < /dev/tty; echo got $line").waiting_for_input
         assert talk.send(proc_id, "keys").output == "got keys\n$ "
         talk.send(proc_id, "sleep 1000", wait_ms=50)
         assert talk.send(proc_id, "^C").waiting_for_input

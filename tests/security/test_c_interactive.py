@@ -162,8 +162,9 @@ input('the real one: ')
 def test_c19_a_program_cannot_answer_for_another(talk: Talk) -> None:
     """A thread that reads something else, on the descriptor that the terminal had, is not waiting for input."""
     script = "import os; print('up', flush=True); os.dup2(os.pipe()[0], 0); os.read(0, 1)"
-    started = talk.python(script, wait_ms=300)
-    assert (started.first_output, started.waiting_for_input) == ("up\n", False)
+    started = talk.python_asleep(script, "up\n")
+    read = talk.read(started.proc_id, wait_ms=0)
+    assert (started.first_output, read.output, read.waiting_for_input) == ("up\n", "", False)
 
 
 def test_c20_end_of_input_ends_and_echo_is_single(talk: Talk) -> None:
@@ -175,8 +176,9 @@ def test_c20_end_of_input_ends_and_echo_is_single(talk: Talk) -> None:
 
 def test_c20_a_program_that_closes_its_terminal_is_still_known(talk: Talk) -> None:
     script = "import os, signal; print('bye'); [os.close(n) for n in (0, 1, 2)]; signal.pause()"
-    started = talk.python(script, wait_ms=300)
-    assert (started.first_output, started.state) == ("bye\n", "running")
+    started = talk.python_asleep(script, "bye\n")
+    read = talk.read(started.proc_id, wait_ms=0)
+    assert (started.first_output, read.output, read.state) == ("bye\n", "", "running")
     assert talk.stop(started.proc_id).stopped
     assert not alive(started.pid)
 

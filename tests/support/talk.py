@@ -64,6 +64,17 @@ class Talk:
                 return printed
         raise AssertionError(f"it has not ended; it printed {printed!r}")
 
+    def until(self, proc_id: str, expected: str, printed: str = "") -> str:
+        """Everything that a program prints until it has printed what is expected, however late that is."""
+
+        def is_there() -> bool:
+            nonlocal printed
+            printed += "" if expected in printed else self.read(proc_id, wait_ms=0).output
+            return expected in printed
+
+        assert eventually(is_there), f"it printed {printed!r}"
+        return printed
+
     def stop(self, proc_id: str, signal: str = "TERM") -> StopResult:
         result = self._call("linux_proc_stop", proc_id=proc_id, signal=signal)
         assert isinstance(result, StopResult)
@@ -77,6 +88,13 @@ class Talk:
     def python(self, script: str, **arguments: object) -> StartedProcess:
         """Start a Python script on a terminal."""
         return self.start(["python3", "-u", "-c", script], **arguments)
+
+    def python_asleep(self, script: str, expected: str) -> StartedProcess:
+        """Start a Python script that prints what is expected, all of which is read, and then waits for something."""
+        started = self.python(script, wait_ms=0)
+        started.first_output = self.until(started.proc_id, expected, started.first_output)
+        assert eventually(lambda: asleep(started.pid))
+        return started
 
 
 @contextmanager
@@ -121,7 +139,21 @@ def terminal_fds() -> int:
 
 def alive(pid: int) -> bool:
     """Whether a process runs; a zombie does not."""
+    return _state(pid) not in "ZX"
+
+
+def asleep(pid: int) -> bool:
+    """Whether a process waits for something in the kernel."""
+    return _state(pid) == "S"
+
+
+def suspended(pid: int) -> bool:
+    """Whether a process goes on only after a SIGCONT."""
+    return _state(pid) == "T"
+
+
+def _state(pid: int) -> str:
     try:
-        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] not in "ZX"
+        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0]
     except OSError:
-        return False
+        return "X"

@@ -32,6 +32,8 @@ _INTERRUPTS = (b"\x03", b"\x1a", b"\x1c")  # discard input that is typed ahead, 
 _STABLE_S = 0.003  # a program blocked for this long without printing waits for input
 _IDLE_S = 0.15  # the same for a sleeping one whose system call the kernel does not show
 _FIRST_PAUSE_S, _LONGEST_PAUSE_S = 0.001, 0.025
+_LATE_LOOKS = 8  # after time is up, at a program that may have just begun to wait
+_TERMINAL_S = 5.0  # how long the sandbox may take to give a program its terminal
 _ECHO_S = 0.1  # how long a program may take to echo
 _LONG_LINE_S = 5.0  # how long a program may take to read what precedes a long line
 _LINE_END_S = 0.25  # how long to wait until the end of a long line can be typed
@@ -182,6 +184,14 @@ class Conversation:
 
     # --- reading ---------------------------------------------------------------------------------
 
+    def await_terminal(self, check: Check) -> None:
+        """Wait until the program has its terminal, and with it a pid; building its sandbox is not its own time."""
+        until, pause = time.monotonic() + _TERMINAL_S, _FIRST_PAUSE_S
+        while self.exit_code is None and not self.pid and time.monotonic() < until:
+            check()
+            time.sleep(pause)
+            pause = min(pause * 1.5, _LONGEST_PAUSE_S)
+
     def turn(self, seconds: float, check: Check, *, for_output: bool) -> Turn:
         """Wait until the program ends or waits for input, or time is up; return what it printed.
 
@@ -270,21 +280,28 @@ class Conversation:
     # --- detecting that it waits -----------------------------------------------------------------
 
     def _settle(self, until: float, check: Check) -> str:
-        """Wait until the program waits for input; return how that is known, or nothing if it ended or time is up."""
+        """Wait until the program waits for input; return how that is known, or nothing if it ended or time is up.
+
+        Where the machine is busy, time may be up after one look: what that has seen is not left undecided.
+        """
         blocked: BlockedThread | None = None
-        since, total, pause = time.monotonic(), -1, _FIRST_PAUSE_S
+        since, total, pause, late_looks = time.monotonic(), -1, _FIRST_PAUSE_S, _LATE_LOOKS
         while self.exit_code is None:
             check()
             now_blocked, now_total = self._look()
-            now = time.monotonic()
-            if now_blocked != blocked or now_total != total:
+            now, printed = time.monotonic(), now_total != total
+            if now_blocked != blocked or printed:
                 blocked, total, since = now_blocked, now_total, now
             elif blocked is not None and now - since >= (_IDLE_S if blocked.how == "idle" else _STABLE_S):
                 return blocked.how
-            if now >= until:
+            if now < until:
+                time.sleep(min(pause, until - now))
+                pause = _FIRST_PAUSE_S if blocked is not None else min(pause * 1.5, _LONGEST_PAUSE_S)
+            elif late_looks and (blocked is not None or printed):
+                late_looks -= 1
+                time.sleep(_FIRST_PAUSE_S)
+            else:
                 break
-            time.sleep(min(pause, max(until - now, 0.0)))
-            pause = _FIRST_PAUSE_S if blocked is not None else min(pause * 1.5, _LONGEST_PAUSE_S)
         return ""
 
     def _look(self) -> tuple[BlockedThread | None, int]:
@@ -443,12 +460,12 @@ class Conversation:
         with self._news:
             group, seen = self._terminal.foreground(), len(self._output)
         self._type(data)
-        self._settle(time.monotonic() + _ECHO_S, check)
+        waits = self._settle(time.monotonic() + _ECHO_S, check)
         with self._news:
             printed = Screen().take(bytes(self._output[seen:]), final=True).strip()
             typed = data.decode("utf-8", "replace").strip()
             echoed = bool(typed) and printed.endswith(typed)
-            if typed:
+            if typed and (echoed or waits):  # one that is not done with the line may yet echo it
                 self._echoes[group] = echoed
             if echoed:
                 del self._output[seen:]

@@ -76,7 +76,7 @@ def blocked_reader(terminal: Terminal, top: int, *, shared: bool = False) -> Blo
             call = _read(f"/proc/{pid}/task/{thread}/syscall")
             if call is None:
                 asleep = asleep or _sleeping(pid, thread)
-            elif how := _waits(pid, call.split(), identity):
+            elif (how := _waits(pid, call.split(), identity)) and _state(pid, thread) not in b"Tt":
                 return BlockedThread(thread, how, _ran(pid, thread))
     return asleep
 
@@ -110,6 +110,12 @@ def _threads(pid: int) -> list[int]:
 def _group_of(pid: int) -> int:
     fields = (_read(f"/proc/{pid}/stat") or b"").rpartition(b")")[2].split()
     return int(fields[2]) if len(fields) > 2 else 0
+
+
+def _state(pid: int, thread: int) -> bytes:
+    """Return the state of a thread; one that is stopped still shows the system call in which that happened."""
+    fields = (_read(f"/proc/{pid}/task/{thread}/stat") or b"").rpartition(b")")[2].split()
+    return fields[0] if fields else b"X"
 
 
 def _waits(pid: int, call: list[bytes], identity: tuple[int, int]) -> str:
@@ -173,8 +179,7 @@ def _memory(pid: int, address: int, size: int) -> bytes:
 
 def _sleeping(pid: int, thread: int) -> BlockedThread | None:
     """Fall back, where the system call is not shown, to a main thread that sleeps."""
-    fields = (_read(f"/proc/{pid}/task/{thread}/stat") or b"").rpartition(b")")[2].split()
-    asleep = thread == pid and bool(fields) and fields[0] == b"S"
+    asleep = thread == pid and _state(pid, thread) == b"S"
     return BlockedThread(thread, "idle", _ran(pid, thread)) if asleep else None
 
 

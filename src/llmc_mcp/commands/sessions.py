@@ -228,6 +228,7 @@ class TerminalSessions:
             variables = {**_encoded_env(env), **(server_env or {})}
             entry.conversation, status = self._converse(entry, line, cwd, variables, columns)
             with closing(status) if status is not None else nullcontext():
+                entry.conversation.await_terminal(check)
                 entry.pid = entry.conversation.pid
                 turn = entry.conversation.turn(wait_s, check, for_output=False)
                 entry.pid = entry.conversation.pid or entry.pid
