@@ -126,6 +126,21 @@ def test_a_name_finds_its_definition_first(gate: Gate) -> None:
     assert best.symbol in ("Cart", "Cart.total_price")
 
 
+def test_of_names_that_differ_only_in_an_underscore_the_one_that_was_asked_for_is_shown(tmp_path: Path) -> None:
+    made = Workspace(tmp_path)
+    made.file(
+        "shop/basket.py",
+        "class Basket:\n    def _count_items(self):\n        return count_items(self.items)\n\n\n"
+        + "def filler(value):\n    return value + 1\n\n\n" * 60
+        + "def count_items(items):\n    total = 0\n"
+        + "".join(f"    for line_{number} in items:\n        total += line_{number}\n" for number in range(60))
+        + "    return total\n",
+    )
+    with gate_on(made.root) as gate:
+        for name in ("count_items", "_count_items"):
+            assert f"def {name}(" in search(gate, name).snippets[0].text
+
+
 def test_scope_separates_code_from_documents(gate: Gate) -> None:
     assert "docs/guide.md" not in paths(search(gate, "cart", limit=10))
     assert paths(search(gate, "cart", scope="docs", limit=10)) == ["docs/guide.md"]

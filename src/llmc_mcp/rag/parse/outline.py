@@ -91,6 +91,10 @@ class StoredOutline:
     def _all_signatures(self) -> list[str]:
         return _signatures.decode(self._packed)
 
+    def name(self, at: int) -> str:
+        """The name of a definition."""
+        return self._names[at]
+
     def qualname(self, at: int) -> str:
         """The name of a definition with its owners."""
         below: list[str] = []

@@ -48,11 +48,15 @@ def ranked(
     question: Question,
     terms: QuestionTerms,
 ) -> list[Passage]:
-    """The functions and types in the best chunks of a file, best first; `scores` are of chunks."""
+    """The functions and types in the best chunks of a file, best first; `scores` are of chunks.
+
+    To a question that is a name, what is named exactly so comes first: `_name` and `Name` have the same words.
+    """
     weights = terms.definition
     rows = features(source, definitions, chunks, scores, question, terms)
     made = [Passage(at, sum(map(mul, weights, row))) for at, row in rows.items()]
-    return sorted(made, key=lambda one: (-one.score, one.definition))
+    exactly = {last_name(name) for name in question.names} if question.symbol else set[str]()
+    return sorted(made, key=lambda one: (definitions.name(one.definition) not in exactly, -one.score, one.definition))
 
 
 def features(
