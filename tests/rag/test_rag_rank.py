@@ -24,9 +24,11 @@ from ..support.workspace import require
     ("identifier", "parts"),
     [
         ("HTTPServer2_fooBar", ["http", "server", "2", "foo", "bar"]),
+        ("übergrößen_žluťoučký", ["übergrößen", "žluťoučký"]),
+        ("使用redis缓存", ["使用", "redis", "缓存"]),
         ("sendFile", ["send", "file"]),
         ("__init__", ["init"]),
-        ("größeÄndern", ["gr", "öß", "e", "ä", "ndern"]),
+        ("größeÄndern", ["größe", "ändern"]),
         ("x", ["x"]),
         ("___", []),
     ],
