@@ -25,6 +25,7 @@ from llmc_mcp.files import names
 from llmc_mcp.files.ripgrep import find_ripgrep
 from llmc_mcp.kernel import confine, syscalls
 from llmc_mcp.rag.build import keeper_client, keeper_host
+from llmc_mcp.rag.build.commit_plan import CommitPlan
 from llmc_mcp.rag.build.keeper import LISTENER, RANKER
 from llmc_mcp.rag.build.messages import KeeperRequest, News, Setup, WalkRules
 from llmc_mcp.rag.build.parser_pool import ParserPool
@@ -37,7 +38,9 @@ from llmc_mcp.rag.store import layout
 from llmc_mcp.rag.store.index import FileState, IndexDamaged, IndexWriter
 from llmc_mcp.rag.store.tables import IndexTables
 from llmc_mcp.store.leases import Leases
+from llmc_mcp.tools.enriched_search import combined_freshness
 
+from ..support import processes
 from ..support.client import PATIENCE
 from ..support.library import Library, keepers, library_on
 from ..support.talk import alive, eventually
@@ -334,6 +337,63 @@ def test_what_a_ragignore_may_leave_out_is_not_searched_as_text(library: Library
     (library.root / "zoo/.ragignore").write_text("zebra.py\n")
     answer = library.rag.search(CodeQuery("paint zebra"), library.caller(patience=0.0))
     assert b"zoo/zebra.py" not in [hit.path for hit in answer.hits]
+
+
+def test_hits_with_what_is_around_them_say_once_how_far_a_first_build_is() -> None:
+    said = "partial: being built: 5 of 9 files; "
+    assert combined_freshness(
+        f"{said}files not indexed yet were searched as text", [f"{said}the others are left out"]
+    ) == (f"{said}files not indexed yet were searched as text; callers and callees only of what is indexed")
+    assert combined_freshness("fresh", ["", "updated 3 files"]) == "updated 3 files"
+    assert combined_freshness("fresh", [""]) == "fresh"
+
+
+def test_only_files_that_will_be_indexed_are_searched_as_text(library: Library) -> None:
+    many_files(library.root, 3_000)
+    (library.root / ".ragignore").write_text("ragged.py\n")
+    (library.root / ".gitignore").write_text("output.py\n")  # it counts outside a repository, too
+    for name in ("ragged.py", "output.py", "zz.py"):
+        (library.root / name).write_text(f"def quagga():\n    return '{name}'\n")
+    with building_suspended(library):
+        answer = library.rag.search(CodeQuery("quagga"), library.caller(patience=0.0))
+        assert answer.freshness.startswith("partial: being built")
+        assert [hit.path for hit in answer.hits if "quagga" in hit.text] == [b"zz.py"]
+
+
+@contextmanager
+def building_suspended(library: Library) -> Generator[None]:
+    """A first build that has committed something, and goes no further."""
+    library.rag.search(CodeQuery("number_7"), library.caller(patience=0.0))
+    assert eventually(lambda: indexed(library)[0] > 0)
+    (keeper,) = keepers(library.root)
+    parsers = sorted(processes.children_of(keeper))[1:]  # the first child searches
+    for parser in parsers:
+        os.kill(parser, signal.SIGSTOP)
+    try:
+        assert not indexed(library)[1]
+        yield
+    finally:
+        for parser in parsers:
+            os.kill(parser, signal.SIGCONT)
+
+
+def test_a_first_build_commits_early_and_then_less_and_less_often() -> None:
+    now = 0.0
+    plan = CommitPlan(0, is_update=False, clock=lambda: now)
+    assert [done for done in range(20_000) if plan.is_due(done) and not plan.committed(done)] == [
+        *(500, 1_000, 1_500, 2_250, 3_375, 5_062, 7_593, 11_389, 16_389)
+    ]
+    slow = CommitPlan(0, is_update=False, clock=lambda: now)
+    assert not slow.is_due(7)
+    now = 3.1  # seconds for so few files
+    assert slow.is_due(7)
+    slow.committed(7)
+    assert not slow.is_due(8)
+
+
+def test_an_update_is_committed_at_once_unless_it_is_very_large() -> None:
+    plan = CommitPlan(0, is_update=True, clock=lambda: 1e9)
+    assert [done for done in range(12_000) if plan.is_due(done) and not plan.committed(done)] == [5_000, 10_000]
 
 
 def test_a_question_to_the_graph_waits_for_the_first_build_and_says_when_it_can_not(library: Library) -> None:

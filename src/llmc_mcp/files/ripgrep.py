@@ -59,6 +59,7 @@ class Query(NamedTuple):
     include_ignored: bool = False
     multiline: bool = False
     max_per_file: int = 0  # matching lines of one file; 0 for all
+    outside_git: bool = False  # whether a .gitignore counts in a folder that is no repository
 
 
 class MatchedLine(NamedTuple):
@@ -155,11 +156,20 @@ class Search:
             _explain(child)
         return True
 
-    def paths(self, place: Place, *, include_hidden: bool, include_ignored: bool, check: Callable[[], None]) -> bytes:
-        """Every file below a directory, relative to it: `./path`, and a NUL behind each."""
+    def paths(
+        self,
+        place: Place,
+        *,
+        include_hidden: bool,
+        include_ignored: bool,
+        check: Callable[[], None],
+        outside_git: bool = False,
+    ) -> bytes:
+        """Every file below a directory, relative to it: `./path`, and a NUL behind each; as a Query says."""
         directory = self._files.open_dir(place)
         flags = [b"--files", b"--null", *([b"--hidden", b"--glob=!.git"] if include_hidden else [])]
         flags += [b"--no-ignore"] if include_ignored else []
+        flags += [b"--no-require-git"] if outside_git else []
         flags += [] if self._files.access.cross_mounts else [b"--one-file-system"]
         try:
             with self._child([*_QUIET, *flags, b"--", b"./"], cwd=directory) as child:
@@ -248,6 +258,8 @@ def _flags(query: Query) -> list[bytes]:
         flags += [b"--no-ignore", b"--hidden"]
     if query.multiline:
         flags += [b"--multiline"]
+    if query.outside_git:
+        flags.append(b"--no-require-git")
     if query.max_per_file:
         flags.append(b"--max-count=%d" % query.max_per_file)
     if query.file_glob is not None:

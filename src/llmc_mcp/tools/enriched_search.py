@@ -82,9 +82,17 @@ def rag_search_enriched(
         if row.symbol is not None and graph_depth:
             row.docs = _mentions(ctx, row.symbol)
     complete = total_coverage([one for one, _ in answers])
-    notes = [note for note in (answer.freshness, *(note for _, note in answers)) if note and note != "fresh"]
-    freshness = "; ".join(dict.fromkeys(notes)) or "fresh"
+    freshness = combined_freshness(answer.freshness, [note for _, note in answers])
     return EnrichedSnippets(rows, True, freshness, answer.candidates, complete)
+
+
+def combined_freshness(of_hits: str, of_graphs: list[str]) -> str:
+    """What both say of it; how far a first build is only once."""
+    from ..rag.query.types import PARTIAL  # the engine is imported on first use
+
+    around = ["callers and callees only of what is indexed" if note.startswith(PARTIAL) else note for note in of_graphs]
+    notes = [note for note in (of_hits, *around) if note and note != "fresh"]
+    return "; ".join(dict.fromkeys(notes)) or "fresh"
 
 
 def _surround(

@@ -19,6 +19,7 @@ import msgspec
 from ..store import embed, received
 from ..store.index import IndexDamaged, IndexWriter, is_readable
 from ..store.layout import Home
+from .commit_plan import CommitPlan
 from .keeper_lines import KeeperLines
 from .messages import KeeperRequest, News, Setup
 from .parser_pool import ParserPool
@@ -32,9 +33,6 @@ _QUIET_S, _LONGEST_S = 0.5, 2.0  # debounce: after the last change, and at the l
 _WALK_EVERY_S = 60.0  # a watched root is still walked: a folder of ignored files alone has no watch
 _WALK_UNWATCHED_S = 3.0
 _WALK_SHARE = 20  # the interval between walks, in durations of a walk
-# A first build commits after so many files, then after half as many as it has; an update only after so many: tantivy
-# merges what comes in many pieces, and takes the time for that from the parsers.
-_COMMIT_FILES, _COMMIT_MOST = 500, 5_000
 _TELL_S = 0.1
 _NICE = 5
 _MANY, _TURN = 200, 100  # changed files: of more, what the graph needs comes later, in turns of so many
@@ -398,8 +396,8 @@ class Keeper:
             self._home.put_in_force(folder)
 
     def _announce(self, writer: IndexWriter, jobs: list[Job], dropped: list[int]) -> None:
-        """Have searches read files as text that wait to be indexed again; of a few, they wait for that."""
-        if writer.complete and self._home.current() is not None and len(jobs) + len(dropped) > _MANY:
+        """Have searches read files as text that wait to be indexed; of a few that changed, they wait for that."""
+        if self._home.current() == writer.build and (not writer.complete or len(jobs) + len(dropped) > _MANY):
             writer.announce([(job.path, 0 if writer.is_new(job.id) else job.id) for job in jobs], dropped)
 
     def _write(self, writer: IndexWriter, jobs: list[Job], dropped: list[int], gone: Sequence[int] = ()) -> None:
@@ -413,22 +411,21 @@ class Keeper:
             jobs = _with_earlier(jobs, writer)
             if self._home.current() is not None:  # of another root's index, nearly all files are as they were
                 jobs = _with_former(jobs, writer)
-        if not writer.complete or len(jobs) > _COMMIT_MOST:
+        if not writer.complete or CommitPlan.is_large(len(jobs)):
             writer.expect_many()
         if writer.complete and len(jobs) > _MANY:  # what can be searched comes first, references follow
             jobs = [msgspec.structs.replace(job, references=READ_LATER) for job in jobs]
         before = writer.count() - sum(not writer.is_new(job.id) for job in jobs) if self._now.building else 0
         self._note(files_done=before, files_total=before + len(jobs), removed=len(dropped))
         count = 1 if len(jobs) <= _ALONE else self._setup.workers
-        is_update = writer.complete
-        due = _COMMIT_MOST if is_update else before + _COMMIT_FILES
+        plan = CommitPlan(before, is_update=writer.complete)
         try:
             for done, looked in enumerate(self._workers.look_at(jobs, count, self._tick), 1 + before):
                 writer.put(looked)
                 self._note(files_done=done)
-                if done >= due and done < self._now.files_total:
+                if done < self._now.files_total and plan.is_due(done):
                     writer.commit()
-                    due = done + (_COMMIT_MOST if is_update else min(max(_COMMIT_FILES, done // 2), _COMMIT_MOST))
+                    plan.committed(done)
         except _BuildCancelled:
             writer.commit()
             raise

@@ -7,7 +7,7 @@ indexed so far, and from the text of the other files.
 
 import threading
 import time
-from collections.abc import Callable, Generator
+from collections.abc import Callable, Collection, Generator
 from contextlib import contextmanager
 from functools import partial
 from typing import TYPE_CHECKING, TypeVar
@@ -103,7 +103,7 @@ class RootIndex:
         try:
             reader, note = self._ready(caller)
         except ResourceBusy:  # nothing is indexed yet
-            hits = self._unindexed.find(query, question, (), caller.check)
+            hits = self._unindexed.find(query, question, self._unindexed.outside_ignore_files(), caller.check)
             return hits, self._partial_note(), RankedChunks([], len(hits))
         was_complete = reader.complete
         try:
@@ -117,9 +117,18 @@ class RootIndex:
         ends = self._builder.news.building and generation < reader.generation
         if was_complete and not ends:
             return hits, note, ranked
-        known = {path for _, path in reader.all_paths(generation)}  # tables may be ahead of the text that was searched
-        others = self._unindexed.find(query, question, known | {hit.path for hit in hits}, caller.check)
+        is_new = self._is_new(reader, generation, {hit.path for hit in hits})
+        others = self._unindexed.find(query, question, is_new, caller.check)
         return in_turn(hits, others), self._partial_note(), _without_unknown(ranked, len(others))
+
+    def _is_new(self, reader: IndexTables, generation: int, shown: Collection[bytes]) -> Callable[[bytes], bool]:
+        """Whether a file waits to be indexed for the first time, and is not shown yet."""
+        if reader.has_pending():
+            return lambda path: path not in shown and reader.is_pending(path)
+        # Files are still being listed; tables may be ahead of the text that was searched.
+        known = {path for _, path in reader.all_paths(generation)}
+        is_free = self._unindexed.outside_ignore_files()
+        return lambda path: path not in known and path not in shown and is_free(path)
 
     def _ranked(
         self, reader: IndexTables, note: str, query: CodeQuery, question: Question, caller: QueryCaller
@@ -162,8 +171,9 @@ class RootIndex:
         self, reader: IndexTables, query: CodeQuery, question: Question, caller: QueryCaller
     ) -> ChangedFiles | None:
         """The files that wait to be indexed again, if they are many, searched as text."""
-        pending = reader.pending()
-        return self._unindexed.changed(query, question, pending, caller.check) if pending else None
+        if not reader.complete or not (pending := reader.pending()):
+            return None
+        return self._unindexed.changed(query, question, pending, caller.check)
 
     def _rank(self, request: RankRequest, caller: QueryCaller) -> RankReply:
         """Search the text; the process that does it may end at any moment, and another one takes over."""
@@ -367,7 +377,8 @@ class RootIndex:
 
     def _has_pending(self) -> bool:
         try:
-            return bool(self._current().pending())
+            reader = self._current()
+            return reader.complete and reader.has_pending()
         except IndexDamaged:
             return False
 

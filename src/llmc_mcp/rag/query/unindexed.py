@@ -10,7 +10,7 @@ import os
 import re
 import stat
 import time
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from itertools import islice
 from typing import NamedTuple
 
@@ -55,17 +55,17 @@ class UnindexedFiles:
         self._place = Place(root, b".", root.shown)
 
     def find(
-        self, query: CodeQuery, question: Question, known: Collection[bytes], check: Callable[[], None]
+        self, query: CodeQuery, question: Question, is_new: Callable[[bytes], bool], check: Callable[[], None]
     ) -> list[LoadedHit]:
-        """The best hits in files that are not known."""
+        """The best hits in files that are new."""
         sought = _sought(question)
         wanted = [*sought.names, *sought.others]
         if not wanted:
             return []
-        suits, is_free, until = _chooser(query, known), self._freedom(), time.monotonic() + _LONGEST_S
+        suits, until = _chooser(query), time.monotonic() + _LONGEST_S
 
         def fits(path: bytes) -> bool:
-            return suits(path) and is_free(path)
+            return suits(path) and is_new(path)
 
         hits = self._lines(_defining(sought.names), check, until) if sought.names else []
         if len({hit.path for hit in hits if fits(self._path_of(hit))}) < query.limit:
@@ -81,7 +81,7 @@ class UnindexedFiles:
         self, query: CodeQuery, question: Question, pending: Mapping[bytes, int], check: Callable[[], None]
     ) -> "ChangedFiles":
         """What matches in files that are not as they were indexed, or are new."""
-        sought, suits = _sought(question), _chooser(query, ())
+        sought, suits = _sought(question), _chooser(query)
         wanted, until = [*sought.names, *sought.others], time.monotonic() + _LONGEST_S
         paths = [path for path in pending if suits(path) and self._is_regular(path)]
         is_pending = frozenset(paths).__contains__
@@ -117,7 +117,7 @@ class UnindexedFiles:
         self, pattern: str, check: Callable[[], None], until: float, among: Sequence[bytes] | None = None
     ) -> list[MatchedLine]:
         context, most = (_CONTEXT, 0) if among is None else (0, _LINES_A_FILE)
-        query = Query(pattern, context_lines=context, max_per_file=most)
+        query = Query(pattern, context_lines=context, max_per_file=most, outside_git=True)
         return list(self._search().content(self._place, query, _LINES, check, until, among).hits)
 
     def _path_of(self, hit: MatchedLine) -> bytes:
@@ -140,13 +140,15 @@ class UnindexedFiles:
         check: Callable[[], None],
     ) -> "list[_MatchedFile]":
         """Files whose paths hold words of the question, besides those whose text does."""
-        listed = self._search().paths(self._place, include_hidden=False, include_ignored=False, check=check)
+        listed = self._search().paths(
+            self._place, include_hidden=False, include_ignored=False, check=check, outside_git=True
+        )
         seen = {one.path for one in matches}
         paths = (path.removeprefix(b"./") for path in listed.split(b"\0") if path)
         named = ((path, _in_path(path, wanted)) for path in paths if path not in seen)
         return [_MatchedFile(path, set(), held, 0.0, None) for path, held in named if held and fits(path)]
 
-    def _freedom(self) -> Callable[[bytes], bool]:
+    def outside_ignore_files(self) -> Callable[[bytes], bool]:
         """Whether no .ragignore can be about a file: only the build knows what such rules leave out."""
         from ..build.walk import RAG_IGNORE  # only while an index is being built
 
@@ -315,12 +317,12 @@ def _defining(wanted: list[str]) -> str:
     return rf"{_DEFINES.pattern}.{{0,80}}\b(?:{'|'.join(map(re.escape, wanted))})\b"
 
 
-def _chooser(query: CodeQuery, known: Collection[bytes]) -> Callable[[bytes], bool]:
+def _chooser(query: CodeQuery) -> Callable[[bytes], bool]:
     glob = Glob(query.path_glob) if query.path_glob is not None else None
 
     def fits(path: bytes) -> bool:
         shown = os.fsdecode(path)
-        return path not in known and _is_in(query.scope, shown) and (glob is None or glob.fits(shown))
+        return _is_in(query.scope, shown) and (glob is None or glob.fits(shown))
 
     return fits
 

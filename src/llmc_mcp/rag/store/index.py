@@ -263,7 +263,7 @@ class IndexWriter:
     """Writes one build, under the lock of the index. Nothing is visible to readers before `commit`."""
 
     def __init__(self, build: str, *, fresh: bool = False, embedding: str = "", rules: str = "") -> None:
-        self._build, self._text, self._changes = build, cast("tantivy.IndexWriter | None", None), False
+        self.build, self._text, self._changes = build, cast("tantivy.IndexWriter | None", None), False
         self._expects_many = False
         self._same: list[tuple[int, int, int]] = []  # size, time and id of files whose content is as it was
         self._names: dict[int, Sequence[str]] = {}  # by file, to insert together: in order, which takes less time
@@ -317,7 +317,7 @@ class IndexWriter:
     def earlier_of(self, paths: Collection[bytes]) -> dict[bytes, list[EarlierContent]]:
         """What was derived from earlier contents of those of `paths` that have changed since the first build."""
         found: dict[bytes, list[EarlierContent]] = {}
-        reader = layout.connect(self._build)
+        reader = layout.connect(self.build)
         try:
             base = (
                 "SELECT path, sha256, chunks, outline, record FROM replaced JOIN base.contents USING (file)"
@@ -340,7 +340,7 @@ class IndexWriter:
     def former(self, files: Collection[int]) -> dict[int, FormerContent]:
         """What is known of the chunks of these files."""
         query = "SELECT digests, vectors FROM contents LEFT JOIN vectors USING (file) WHERE contents.file=?"
-        reader = layout.connect(self._build)
+        reader = layout.connect(self.build)
         try:
             rows = {file: reader.execute(query, (file,)).fetchone() for file in files}
         finally:
@@ -413,8 +413,7 @@ class IndexWriter:
 
     def put(self, result: FileState) -> None:
         """Replace what is stored about a file."""
-        if self.complete:
-            self._settled.append((result.path,))
+        self._settled.append((result.path,))
         if result.state == GONE:
             self.drop(result.id)
             return

@@ -184,8 +184,16 @@ class IndexTables:
         return self._rows("SELECT count(*) FROM unread")[0][0]
 
     def pending(self) -> dict[bytes, int]:
-        """Files that changed, and are not indexed yet, by path: the id of each, 0 for a new one; only of many."""
+        """Files that are not indexed as they are, if they are many, by path: the id of each, 0 for a new one."""
         return dict(self._rows("SELECT path, file FROM pending"))
+
+    def has_pending(self) -> bool:
+        """Whether there are such files."""
+        return bool(self._rows("SELECT 1 FROM pending LIMIT 1"))
+
+    def is_pending(self, path: bytes) -> bool:
+        """Whether a file is one of them."""
+        return bool(self._rows("SELECT 1 FROM pending WHERE path=?", (path,)))
 
     def updated(self) -> float:
         """When the index was last written to; a log without content is one that a reader has made."""
