@@ -280,18 +280,27 @@ def _checkouts(server: Served, root: Path) -> dict[str, float]:
         path: data + f"\n\ndef quagga_zebroid_{place}():\n    return {place}\n".encode()
         for place, (path, data) in enumerate(one.items())
     }
+    name = f"quagga_zebroid_{len(code) - 1}"  # in the file that is changed last
     seen: dict[str, float] = {}
     checkouts = {"2,000 changed files": other, "… back to the first build": one, "… and to the change again": other}
-    for name, contents in checkouts.items():
+    for label, contents in checkouts.items():
         for path, data in contents.items():
             path.write_bytes(data)
         before, started = server.cpu(), time.perf_counter()
-        while server.search("quagga zebroid")["freshness"] != "fresh":
+        while _is_found(server, name) != (contents is other):
             time.sleep(_SAMPLE_S / 2)
-        seen |= {f"{name} searchable, s": time.perf_counter() - started, f"{name}, s CPU": server.cpu() - before}
+        seen[f"{label} found, s"] = time.perf_counter() - started
+        while server.search(name)["freshness"] != "fresh":
+            time.sleep(_SAMPLE_S / 2)
+        seen |= {f"{label} searchable, s": time.perf_counter() - started, f"{label}, s CPU": server.cpu() - before}
         server.graph("main")
-        seen[f"{name} in the graph, s"] = time.perf_counter() - started
+        seen[f"{label} in the graph, s"] = time.perf_counter() - started
     return seen
+
+
+def _is_found(server: Served, name: str) -> bool:
+    """Whether a search shows the definition of a name first, by text or by the index."""
+    return any(f"def {name}(" in row["text"] for row in server.search(name)["snippets"][:1])
 
 
 def cpp(work: Path, sources: Path) -> Figures:

@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from .files.handles import Meta, Sink
 
 _PROGRESS_EVERY_S = 0.5
+_LEAST_PROGRESS = 0.01  # by which each report exceeds the one before, as the protocol demands
 
 
 ELICIT = "elicitation/create"
@@ -113,6 +114,14 @@ class _NoGate:
 _NO_GATE = _NoGate()
 
 
+class Progress(NamedTuple):
+    """How far a call is; `done` grows with every report: seconds, or of a known `total`."""
+
+    done: float
+    total: float | None
+    doing: str
+
+
 class Context:
     """One call. Engines poll `check`. The gate makes contexts for the calls that it runs: `Gate.context`."""
 
@@ -123,7 +132,7 @@ class Context:
         *,
         correlation_id: str,
         gate: CallingGate = _NO_GATE,
-        progress: Callable[[float, str], None] | None = None,
+        progress: Callable[[Progress], None] | None = None,
         parent: "Context | None" = None,
         ask: Ask | None = None,
         answers: frozenset[str] = frozenset({ELICIT}),
@@ -135,7 +144,9 @@ class Context:
         self.answers: frozenset[str] = answers if parent is None else parent.answers  # what the client can be asked
         self._started = self._last_progress = time.monotonic()
         self._cancelled = self._unanswered = self._unkept = False
-        self.doing = "working"  # the message of a progress notification
+        self.doing = "working"  # the message of a progress notification,
+        self.steps: tuple[int, int] | None = None  # and how many steps of how many are done, where that is known
+        self._reported = 0.0
         self.reply_bytes = app.config.limits.max_reply_bytes  # the gate sets it: how long this call's reply may be
         self.lean = app.config.lean_replies()  # the gate sets it: whether the reply is text or a JSON object
         self.audited = False  # the gate sets it: in the audit although no tool that changes something was called
@@ -167,7 +178,9 @@ class Context:
             raise Timeout("the call took too long", hint="Narrow the path or the pattern.")
         if self._progress is not None and now - self._last_progress > _PROGRESS_EVERY_S:
             self._last_progress = now
-            self._progress(now - self._started, self.doing)
+            done, total = self.steps or (now - self._started, None)
+            self._reported = max(float(done), self._reported + _LEAST_PROGRESS)
+            self._progress(Progress(round(self._reported, 2), total, self.doing))
 
     @property
     def can_ask(self) -> bool:

@@ -15,7 +15,7 @@ import pytest
 
 from llmc_mcp.app import App
 from llmc_mcp.config.schema import Config, Features, LinuxOps, Tools
-from llmc_mcp.context import Context
+from llmc_mcp.context import Context, Progress
 from llmc_mcp.errors import BadArgs, Cancelled, FeatureDisabled, Internal, LlmcError, Timeout, UnknownTool
 from llmc_mcp.gate.catalog import MODES, Catalog
 from llmc_mcp.gate.dispatch import Gate
@@ -231,20 +231,24 @@ def test_a_call_cancelled_before_it_starts_never_reaches_its_handler(tmp_path: P
             gate.call(ctx, name, {})
 
 
-def test_progress_is_told_at_intervals_with_the_time_it_took(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_progress_is_told_at_intervals_in_seconds_or_steps_and_always_grows(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     now = 100.0
     monkeypatch.setattr("llmc_mcp.context.time.monotonic", lambda: now)
-    told: list[tuple[float, str]] = []
+    told: list[Progress] = []
     with gate_on(tmp_path) as gate:
-        ctx = Context(
-            gate.app,
-            context(gate).session,
-            correlation_id="c",
-            progress=lambda seconds, doing: told.append((seconds, doing)),
-        )
+        ctx = Context(gate.app, context(gate).session, correlation_id="c", progress=told.append)
         for now in (100.1, 100.4, 100.6, 100.7, 101.0, 101.2):  # noqa: B007 - the clock of the context reads it
             ctx.check()
-    assert [(round(seconds, 1), doing) for seconds, doing in told] == [(0.6, "working"), (1.2, "working")]
+        ctx.doing = "reading"
+        for now, steps in ((102.0, (0, 50)), (103.0, (20, 50)), (104.0, (20, 50)), (105.0, None)):  # noqa: B007 - the clock of the context reads it
+            ctx.steps = steps
+            ctx.check()
+    assert told == [
+        *((0.6, None, "working"), (1.2, None, "working")),
+        *((1.21, 50, "reading"), (20.0, 50, "reading"), (20.01, 50, "reading"), (20.02, None, "reading")),
+    ]
 
 
 # --- every tool, in every mode, through a server ---------------------------------------------------------

@@ -17,9 +17,11 @@ from typing import Any
 import pytest
 
 from llmc_mcp.config.schema import Config
+from llmc_mcp.context import Progress
 from llmc_mcp.errors import Cancelled, FeatureDisabled, FeatureUnavailable, InvalidArgument, InvalidPath, LlmcError
 from llmc_mcp.gate.dispatch import Gate
 from llmc_mcp.kernel import syscalls
+from llmc_mcp.rag.build.messages import News
 from llmc_mcp.rag.parse.question import LONGEST, question
 from llmc_mcp.rag.query import snippets
 from llmc_mcp.rag.query.globs import Glob
@@ -27,6 +29,7 @@ from llmc_mcp.rag.query.search import CodeQuery, QueryCaller
 from llmc_mcp.rag.store import layout
 from llmc_mcp.rag.store.index import IndexWriter
 from llmc_mcp.tokens import estimate
+from llmc_mcp.tools.index_common import caller_of
 from llmc_mcp.tools.rag import IndexReport, IndexStats, Snippets
 
 from ..support import forked
@@ -364,12 +367,12 @@ def test_whoever_asked_for_progress_is_told_what_is_being_done(tmp_path: Path) -
         ctx = context(gate)
         gate.call(ctx, "rag_index", {})
         assert ctx.doing.startswith("the code index is being")
-        told: list[str] = []
-        asked = gate.context(ctx.session, "c", lambda _, doing: told.append(doing))
+        told: list[Progress] = []
+        asked = gate.context(ctx.session, "c", told.append)
+        caller_of(asked).tell(News(building=True, files_done=3, files_total=7))
         setattr(asked, "_last_progress", 0.0)  # noqa: B010 - as if half a second had passed
-        asked.doing = "the code index is being built: 3 of 7 files"
         asked.check()
-        assert told == ["the code index is being built: 3 of 7 files"]
+        assert told == [(3.0, 7, "the code index is being built: 3 of 7 files")]
 
 
 def test_roots_that_lie_in_each_other_are_searched_once(shop: Workspace) -> None:

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar, cast
 import msgspec
 
 from ..app import App
-from ..context import ELICIT, Ask, Context
+from ..context import ELICIT, Ask, Context, Progress
 from ..errors import BadArgs, Forbidden, Internal, InvalidPath, LlmcError, shortage
 from ..session import Session
 from ..tokens import estimate, sample
@@ -119,7 +119,7 @@ class Gate:
         self,
         session: Session,
         correlation_id: str,
-        progress: Callable[[float, str], None] | None = None,
+        progress: Callable[[Progress], None] | None = None,
         ask: Ask | None = None,
         answers: frozenset[str] = frozenset({ELICIT}),
     ) -> Context:

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar, cast
 import msgspec
 
 from .. import __version__
-from ..context import Ask, Context, UserAnswer, UserQuestion
+from ..context import Ask, Context, Progress, UserAnswer, UserQuestion
 from ..errors import Internal, LlmcError, NotFound, Unprocessable
 from ..gate.dispatch import Gate
 from ..gate.log import correlation_id
@@ -477,7 +477,12 @@ def _cacheable(ttl_ms: int = _LIST_TTL_MS) -> Params:
     return {"ttlMs": ttl_ms, "cacheScope": "private"}
 
 
-def _progress(token: object, send: Callable[[Params], None]) -> Callable[[float, str], None] | None:
+def _progress(token: object, send: Callable[[Params], None]) -> Callable[[Progress], None] | None:
     if not isinstance(token, str | int) or isinstance(token, bool):
         return None
-    return lambda seconds, doing: send({"progressToken": token, "progress": round(seconds, 1), "message": doing})
+
+    def report(progress: Progress) -> None:
+        total = {} if progress.total is None else {"total": progress.total}
+        send({"progressToken": token, "progress": progress.done, **total, "message": progress.doing})
+
+    return report

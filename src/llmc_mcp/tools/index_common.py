@@ -36,6 +36,7 @@ def caller_of(ctx: Context) -> "QueryCaller":
 
     def report(news: "News") -> None:
         ctx.doing = f"the code index is {busy_words(news)}"
+        ctx.steps = (news.files_done, news.files_total) if news.files_total else None
 
     until = (ctx.deadline or time.monotonic() + _LONGEST_S) - _MARGIN_S
     return QueryCaller(
