@@ -118,7 +118,8 @@ class Command:
 
     `server_flags`: it takes the flags of llmc-mcp, too. `rest` is what may follow `--`. `dashed_words`: positional
     arguments may begin with one dash. `parsed=False`: the function gets all words, --help included, as they are.
-    `default`: the subcommand that runs where none is named.
+    `default`: the subcommand that runs where none is named. `confused_with`: a hint at another command, for words that
+    this one does not know.
     """
 
     def __init__(  # noqa: PLR0913 - all of a command line, each part by its name
@@ -135,8 +136,10 @@ class Command:
         dashed_words: bool = False,
         parsed: bool = True,
         default: str = "",
+        confused_with: str = "",
     ) -> None:
         self.name, self.about, self.run, self.default = name, about, run, default
+        self._confused_with = confused_with
         self.full_name = f"{program} {name}".strip()
         self.positionals, self.flags = tuple(positionals), tuple(flags)
         self.verbs: dict[str, Command] = {}
@@ -214,7 +217,7 @@ class Command:
             return self.run(self.parse(words))
         if not words or words[0] in (*_HELP, "help"):
             raise _HelpRequested
-        raise unknown_argument(words[0], list(self.verbs))
+        raise unknown_argument(words[0], list(self.verbs), self._confused_with)
 
     def parse(self, words: Sequence[str]) -> Arguments:
         """The words by their meaning."""
@@ -378,9 +381,9 @@ def _nearest(word: str, choices: Sequence[str]) -> str:
     return near(word, choices) or f"Known are {', '.join(choices)}."
 
 
-def unknown_argument(word: str, choices: Sequence[str]) -> UsageError:
-    """The error for a word that means nothing, with the one that was probably meant."""
-    return UsageError(f"unknown argument {word!r}", hint=near(word, choices) or None)
+def unknown_argument(word: str, choices: Sequence[str], otherwise: str = "") -> UsageError:
+    """The error for a word that means nothing, with the one that was probably meant, else another hint."""
+    return UsageError(f"unknown argument {word!r}", hint=near(word, choices) or otherwise or None)
 
 
 def _described(flag: Flag) -> str:

@@ -26,6 +26,7 @@ def test_each_command_says_how_it_is_used_and_what_for(name: str) -> None:
     assert "\n\n" in text, "after the usage comes a sentence"
     assert max(map(len, text.splitlines())) <= 120
     assert max(map(len, main.COMMANDS[name][1:]), default=0) <= 100
+    assert not main.COMMANDS[name][1].endswith((".", "…")), "a page makes a sentence of it"
 
 
 def test_every_command_stands_in_a_group() -> None:
@@ -43,6 +44,17 @@ def test_help_about_a_command_is_its_own_and_a_slip_is_corrected(capsys: pytest.
                 main.main()
         assert (ended.value.code or 0) == code
         assert expected in "".join(capsys.readouterr())
+
+
+@pytest.mark.parametrize("word", ["list", "add", "forget"])
+def test_whoever_means_the_indexed_repositories_is_shown_their_command(
+    word: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main.find("repo")([word]) == 2
+    told = "hint: llmc repos lists, adds and forgets the repositories that are indexed.\n"
+    assert capsys.readouterr().err.endswith(f"llmc: unknown argument {word!r}\n{told}")
+    assert main.find("repo")(["validat"]) == 2
+    assert capsys.readouterr().err.endswith("hint: Did you mean validate?\n")
 
 
 def test_the_overview_imports_no_command() -> None:

@@ -46,7 +46,7 @@ GROUPS = {
     },
     "Search and understand code": {
         "index": ("cli.index:index", "build or update the code index of this folder, with a progress bar"),
-        "search": ("cli.index:search", "find code by what it does or by its name: llmc search QUERY..."),
+        "search": ("cli.index:search", "find code by what it does or by its name (llmc search QUERY…)"),
         "repos": ("cli.repos", "the repositories that are indexed; repos add PATH, repos forget PATH"),
         "where-used": ("cli.graph:where_used", "who uses a symbol: a name, Class.method or path:Class.method"),
         "inspect": ("cli.graph:inspect", "what a symbol or a file is, who uses it, what it uses"),

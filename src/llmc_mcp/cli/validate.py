@@ -13,7 +13,11 @@ from ..errors import LlmcError
 from ..gate.catalog import Catalog
 from ..policy import is_below, is_below_any
 
-command = Command("repo", "Checks the configuration. Exit code 1 when something is wrong; warnings alone leave it 0.")
+command = Command(
+    "repo",
+    "Checks the configuration. Exit code 1 when something is wrong; warnings alone leave it 0.",
+    confused_with="llmc repos lists, adds and forgets the repositories that are indexed.",
+)
 
 
 _SEVERITIES = ("error", "warning", "notice")
