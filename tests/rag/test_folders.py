@@ -198,7 +198,8 @@ def test_a_person_who_presses_ctrl_c_is_back_at_the_shell_and_the_build_has_stop
         assert eventually(lambda: any((base / "data").glob("index/*/current")))
         running.send_signal(signal.SIGINT)
         _, said = running.communicate()
-        assert (running.returncode, said) == (130, "")
+        kept = "stopped: what is indexed so far is kept; the next search goes on with it\n"
+        assert (running.returncode, said) == (130, kept)
     assert eventually(lambda: keepers_of(repo) == [])
     (database,) = (base / "data").glob("index/*/current/index.db")
     with contextlib.closing(sqlite3.connect(database)) as connection:

@@ -3,6 +3,8 @@
 import os
 import sys
 import time
+from collections.abc import Generator
+from contextlib import contextmanager
 from typing import TYPE_CHECKING, cast
 
 from ..app import App
@@ -72,6 +74,35 @@ class _Bar:
             self._shown = False
 
 
+@contextmanager
+def _at_work(app: App, bar: _Bar, folder: str | None) -> Generator[None]:
+    """Close both in the end; whoever presses ^C is told what becomes of the first build of a folder."""
+    try:
+        try:
+            yield
+        finally:
+            bar.clear()
+            app.close()
+    except KeyboardInterrupt:
+        if folder is not None and (note := _kept(app, folder)):
+            print(f"stopped: {note}", file=sys.stderr)
+        raise
+
+
+def _kept(app: App, folder: str) -> str:
+    """What is left of a first build that was interrupted; empty where the index is complete."""
+    from ..rag.store.layout import home_of
+    from ..rag.store.tables import IndexDamaged, IndexTables
+
+    build = home_of(app.data_dir, os.fsencode(folder)).current()
+    try:
+        if build is None or IndexTables(build).complete:
+            return "" if build else "nothing is indexed yet"
+    except IndexDamaged:  # its files are being made
+        return "nothing is indexed yet"
+    return "what is indexed so far is kept; the next search goes on with it"
+
+
 # --- index -----------------------------------------------------------------------------------------
 
 
@@ -88,12 +119,9 @@ def index(given: Arguments) -> int:
     folder = indexed_folder(given.first() or ".", named=bool(given.first()))
     app, bar = _app(folder), _Bar()
     started = time.monotonic()
-    try:
+    with _at_work(app, bar, folder):
         (news,) = app.rag.refresh(None, "--full" in given, _caller(bar))
         (stats,) = app.rag.stats()
-    finally:
-        bar.clear()
-        app.close()
     if news is None or stats.totals is None:
         raise ResourceBusy("the index is still being built")
     totals = stats.totals
@@ -158,13 +186,10 @@ def search(given: Arguments) -> int:
         lines,
     )
     everywhere = "--all" in given
-    folder = os.path.realpath(".") if everywhere else indexed_folder(".")
-    app, bar = _app_on_all() if everywhere else _app(folder), _Bar()
-    try:
+    folder = None if everywhere else indexed_folder(".")
+    app, bar = _app_on_all() if folder is None else _app(folder), _Bar()
+    with _at_work(app, bar, folder):
         answer = app.rag.search(query._replace(repos=("*",) if everywhere else ()), _caller(bar))
-    finally:
-        bar.clear()
-        app.close()
     if "--json" in given:
         print_json([_row(hit) for hit in answer.hits])
     else:
