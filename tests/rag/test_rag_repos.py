@@ -11,13 +11,15 @@ from pathlib import Path
 import pytest
 
 from llmc_mcp.config.schema import Config
-from llmc_mcp.errors import FeatureUnavailable, NotFound
+from llmc_mcp.errors import Cancelled, FeatureUnavailable, NotFound
 from llmc_mcp.kernel import syscalls
 from llmc_mcp.rag.query.search import CodeQuery, SearchResult
 from llmc_mcp.rag.store.layout import home_of
+from llmc_mcp.rag.store.tables import IndexTables
 
 from ..support import forked
-from ..support.library import Library, library_on
+from ..support.library import Library, keepers, library_on
+from ..support.talk import eventually
 from ..support.workspace import SECRET, require
 
 FILES = {
@@ -79,6 +81,16 @@ def own_library(own_base: Path) -> Iterator[Library]:
         yield made
 
 
+def repository(base: Path, name: str, code: str) -> Path:
+    """A repository with one file, indexed."""
+    folder = base / name
+    (folder / ".git").mkdir(parents=True, exist_ok=True)
+    (folder / "code.py").write_text(code)
+    with library_on(folder, base / "data") as library:
+        library.refresh()
+    return folder
+
+
 def ask(library: Library, text: str, *repos: str) -> SearchResult:
     return library.rag.search(CodeQuery(text, limit=5, budget=2_000, repos=repos), library.caller())
 
@@ -102,6 +114,12 @@ def test_repositories_are_named_by_folder_or_path(library: Library, base: Path) 
         with pytest.raises(NotFound) as caught:
             ask(library, "oven", name)
         assert "outside" not in (caught.value.hint or "")
+
+
+def test_what_was_indexed_since_the_last_search_is_found(own_library: Library, own_base: Path) -> None:
+    ask(own_library, "oven", "*")
+    repository(own_base, "projects/harbour", "def xylophone(): ...\n")
+    assert found(ask(own_library, "xylophone", "*"), own_base)[:1] == ["projects/harbour/code.py"]
 
 
 def test_a_glob_restricts_what_is_found_in_each(library: Library, base: Path) -> None:
@@ -149,6 +167,46 @@ def test_a_file_of_two_repositories_one_within_the_other_is_shown_once(own_libra
         around.refresh()
     answer = own_library.rag.search(query._replace(text="freeze_the_bread"), own_library.caller())
     assert found(answer, own_base)[0] == "projects/bakery/oven.py"  # from the index that knows its content
+
+
+@pytest.fixture(scope="module")
+def unfinished(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The same, and a third repository, whose first build was called off after its first commit."""
+    base = indexed(tmp_path_factory.mktemp("unfinished"))
+    shipyard = base / "projects/shipyard"
+    (shipyard / ".git").mkdir(parents=True)
+    for number in range(1_500):
+        (shipyard / f"ship_{number}.py").write_text(f"def launch_ship_{number}():\n    return {number}\n")
+
+    def check() -> None:
+        if files_of(base, shipyard):
+            raise Cancelled("enough")
+
+    with library_on(shipyard, base / "data") as library, pytest.raises(Cancelled):
+        library.rag.refresh(None, False, library.caller(check))
+    assert eventually(lambda: keepers(shipyard) == [])
+    assert 0 < files_of(base, shipyard) < 1_500
+    return base
+
+
+def files_of(base: Path, folder: Path) -> int:
+    """How many files the index of a folder has so far."""
+    build = home_of(str(base / "data"), os.fsencode(folder)).current()
+    return len(IndexTables(build).all_paths()) if build is not None else 0
+
+
+def test_an_answer_says_which_repositories_are_not_wholly_indexed_and_how_far_they_are(unfinished: Path) -> None:
+    shipyard = unfinished / "projects/shipyard"
+    partial = f"partial: unfinished: {shipyard} ({files_of(unfinished, shipyard):,} files so far)"
+    with serve(unfinished) as library:
+        (unfinished / "projects/harbour/oven.py").write_text("def forget(): ...\n")
+        answer = ask(library, "oven", "*")
+        assert answer.freshness.startswith(f"{partial}; 3 repositories, as last indexed; {unfinished}/projects/harbour")
+        assert "partial" not in ask(library, "oven", "bakery").freshness
+        nothing = ask(library, "zzyzx_quux", "shipyard")
+        assert nothing.freshness == f"{partial}; 1 repository, as last indexed"
+        assert "no file holds" not in nothing.hint
+    assert f"note: {partial}; 4 repositories" in llmc(unfinished, "search", "--all", "knead_the_dough").stderr
 
 
 def damage(base: Path, name: str) -> None:

@@ -28,7 +28,7 @@ from ..store.types import ManyReply, ManyRequest, RankedBuild, RankedChunks
 from .folders import root_at
 from .globs import Glob
 from .hits import HitSource, LoadedHit
-from .types import CodeQuery, QueryCaller
+from .types import PARTIAL, CodeQuery, QueryCaller
 
 ALL = "*"
 
@@ -39,7 +39,7 @@ _SPARE = 4  # hits beyond the limit, should some files have changed
 _LISTED_S = 5.0  # how long the list of repositories is taken for current
 _OPEN = 32  # databases that stay open
 _UNREADABLE = "its index can't be read"
-_NAMED = 8  # repositories that an error message names
+_NAMED = 8  # repositories that a message names
 _NEAREST = 3  # names like one that is not known
 
 
@@ -114,12 +114,26 @@ class Repositories:
         damaged.update(one.root for one in found if one.damaged)
         unbuilt = {one.root for one in chosen} - {one.root for one in builds.values()}
         searched = len(chosen) - len(damaged) - len(unbuilt)
+        unfinished = {
+            one.root: reply.unfinished[build]
+            for build, one in builds.items()
+            if build in reply.unfinished and one.root not in damaged
+        }
         missing = [f"{root.shown} is left out: {_UNREADABLE}" for root in _by_path(damaged)]
         missing += [f"{root.shown} is left out: it is not indexed yet" for root in _by_path(unbuilt)]
         if not searched:
             first = _by_path(damaged | unbuilt)[0]
             raise FeatureUnavailable("; ".join(missing), hint=f"rag_index(path={first.shown!r}) builds its index anew.")
-        return found, [f"{counted(searched, 'repository')}, as last indexed", *missing]
+        if unfinished:
+            found = [_without_unknown(one) for one in found]  # files that come later may hold those words
+        notes = [
+            *([_partial_note(unfinished)] if unfinished else []),
+            f"{counted(searched, 'repository')}, as last indexed",
+            *(one.note for one in found),
+            *missing,
+        ]
+        # Notes of their own would come before all others, and an answer that is partial begins with that.
+        return [one._replace(note="") for one in found], notes
 
     def _asked(self, request: ManyRequest) -> ManyReply:
         """The answer of the process; it reads what was made of hostile files, so it runs confined or not at all."""
@@ -219,6 +233,19 @@ def _named(wanted: Sequence[str], known: list[Repository]) -> list[Repository]:
     if not found:
         raise NotFound("no repository is indexed", hint="rag_index(path=FOLDER) indexes one.")
     return found
+
+
+def _partial_note(unfinished: Mapping[Root, int]) -> str:
+    """Which indexes are not complete, and how far they are."""
+    rows = [f"{root.shown} ({counted(unfinished[root], 'file')} so far)" for root in _by_path(unfinished)]
+    more = [f"{len(rows) - _NAMED:,} more"] if len(rows) > _NAMED else []
+    return f"{PARTIAL}unfinished: {', '.join([*rows[:_NAMED], *more])}"
+
+
+def _without_unknown(found: FoundIn) -> FoundIn:
+    """The same without a word about words that no file holds."""
+    terms = msgspec.structs.replace(found.ranked.terms, unknown=[])
+    return found._replace(ranked=msgspec.structs.replace(found.ranked, terms=terms))
 
 
 def _in_order(answers: Iterable[RankedBuild]) -> list[tuple[str, int]]:

@@ -30,14 +30,20 @@ class ManyIndexes:
 
     def __init__(self) -> None:
         self._readers: OrderedDict[str, IndexReader] = OrderedDict()
+        self._whole: set[str] = set()  # builds that were seen complete
 
     def search(self, request: ManyRequest) -> ManyReply:
         """The best chunks of the builds that hold most of a question."""
         counts: dict[str, Counts] = {}
         damaged: list[str] = []
+        unfinished: dict[str, int] = {}
         for build in request.builds:
             try:
-                counts[build] = self._reader(build).counts(*_terms(request.question))
+                reader = self._reader(build)
+                reader.catch_up()
+                counts[build] = reader.counts(*_terms(request.question))
+                if not self._is_whole(reader):
+                    unfinished[build] = len(reader.all_paths(reader.searched))
             except IndexDamaged:
                 self._readers.pop(build, None)
                 damaged.append(build)
@@ -47,13 +53,12 @@ class ManyIndexes:
         for build in chosen(counts, rarities):
             try:
                 reader = self._reader(build)
-                reader.catch_up()
                 ranked = reader.search(request.question, request.scope, None, request.limit, embedding, rarities)
                 found.append(RankedBuild(build, ranked, reader.searched))
             except IndexDamaged:
                 self._readers.pop(build, None)
                 damaged.append(build)
-        return ManyReply(found, damaged)
+        return ManyReply(found, damaged, unfinished)
 
     def _reader(self, build: str) -> IndexReader:
         reader = self._readers.get(build)
@@ -63,6 +68,12 @@ class ManyIndexes:
                 self._readers.popitem(last=False)
         self._readers.move_to_end(build)
         return reader
+
+    def _is_whole(self, reader: IndexReader) -> bool:
+        """Whether the first build has ended; its tables say so a moment before its text is there to be searched."""
+        if reader.complete and reader.searched == reader.generation:
+            self._whole.add(reader.build)
+        return reader.build in self._whole
 
 
 def _terms(question: Question) -> tuple[list[str], list[str]]:

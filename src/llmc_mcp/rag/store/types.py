@@ -56,7 +56,8 @@ class RankedBuild(msgspec.Struct, frozen=True, array_like=True):
 
 
 class ManyReply(msgspec.Struct, frozen=True, array_like=True):
-    """The builds that answer, and those that can't be read."""
+    """The builds that answer, those that can't be read, and how many files those have that are not complete."""
 
     found: list[RankedBuild]
     damaged: list[str]
+    unfinished: dict[str, int]
