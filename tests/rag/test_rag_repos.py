@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from llmc_mcp.config.schema import Config
-from llmc_mcp.errors import Cancelled, FeatureUnavailable, NotFound
+from llmc_mcp.errors import Cancelled, FeatureUnavailable, InvalidArgument, NotFound
 from llmc_mcp.kernel import syscalls
 from llmc_mcp.rag.query.search import CodeQuery, SearchResult
 from llmc_mcp.rag.store.layout import home_of
@@ -114,6 +114,52 @@ def test_repositories_are_named_by_folder_or_path(library: Library, base: Path) 
         with pytest.raises(NotFound) as caught:
             ask(library, "oven", name)
         assert "outside" not in (caught.value.hint or "")
+
+
+def test_a_path_may_be_relative_to_the_root_or_lead_over_a_link(own_library: Library, own_base: Path) -> None:
+    repository(own_base, "projects/deep/quay", "def moor_the_ship(): ...\n")
+    (own_base / "projects/link").symlink_to("deep/quay")
+    for name in ("deep/quay", "./deep/quay/", "link"):
+        assert found(ask(own_library, "moor_the_ship", name), own_base) == ["projects/deep/quay/code.py"]
+    for name in ("deep", "../elsewhere/outside", "deep/quay/code.py"):
+        with pytest.raises(NotFound):
+            ask(own_library, "oven", name)
+
+
+def test_an_unknown_name_beside_the_star_is_refused_like_any(library: Library) -> None:
+    with pytest.raises(NotFound) as caught:
+        ask(library, "oven", "*", "nosuch")
+    assert caught.value.message == "no such repository is indexed: nosuch"
+    assert "2 repositories" in ask(library, "oven", "*", "harbour").freshness
+
+
+@pytest.mark.parametrize("name", ["", " "])
+def test_an_empty_name_is_refused(library: Library, name: str) -> None:
+    with pytest.raises(InvalidArgument) as caught:
+        ask(library, "oven", name)
+    assert caught.value.message == "repos contains an empty name"
+
+
+def test_a_name_that_two_repositories_have_means_both_and_their_paths_are_told(
+    own_library: Library, own_base: Path
+) -> None:
+    repository(own_base, "projects/old/harbour", "def sink_the_ship(): ...\n")
+    both = f"{own_base / 'projects/harbour'}, {own_base / 'projects/old/harbour'}"
+    answer = ask(own_library, "ship", "harbour")
+    assert sorted(found(answer, own_base)) == ["projects/harbour/crane.py", "projects/old/harbour/code.py"]
+    assert f"; harbour names 2 repositories: {both}" in answer.freshness
+    assert found(ask(own_library, "ship", "./harbour"), own_base) == ["projects/harbour/crane.py"]
+    for name, hint in (("habour", f"Nearest: {both}. Also indexed: bakery."), ("zzz", f"Indexed: bakery, {both}.")):
+        with pytest.raises(NotFound) as caught:
+            ask(own_library, "ship", name)
+        assert (caught.value.hint or "").startswith(hint)
+
+
+@pytest.mark.parametrize("name", ["late", "*"])
+def test_a_repository_that_was_indexed_a_moment_ago_is_found(own_library: Library, own_base: Path, name: str) -> None:
+    assert "2 repositories" in ask(own_library, "oven", "*").freshness
+    repository(own_base, "projects/late", "def arrive_too_late(): ...\n")
+    assert found(ask(own_library, "arrive_too_late", name), own_base) == ["projects/late/code.py"]
 
 
 def test_what_was_indexed_since_the_last_search_is_found(own_library: Library, own_base: Path) -> None:
@@ -300,6 +346,18 @@ def test_repositories_are_listed_added_and_forgotten(own_base: Path) -> None:
     assert "/new " not in llmc(own_base, "repos").stdout
     gone = llmc(own_base, "repos", "forget", "new")
     assert (gone.returncode, "not indexed" in gone.stderr) == (2, True)
+
+
+def test_a_server_finds_a_repository_by_its_real_and_by_its_shown_name(own_library: Library, own_base: Path) -> None:
+    folder = own_base / "projects/we\n\x1bird"
+    repository(own_base, str(folder), "def count_the_sheep(): ...\n")
+    shown = r"we\x0a\x1bird"
+    for name in (folder.name, str(folder), shown, f"{own_base}/projects/{shown}", f"./{shown}"):
+        answer = ask(own_library, "count_the_sheep", name)
+        assert [hit.root.shown for hit in answer.hits] == [f"{own_base}/projects/{shown}"]
+    with pytest.raises(NotFound) as caught:
+        ask(own_library, "oven", "we\nired")
+    assert caught.value.message == r"no such repository is indexed: we\x0aired"
 
 
 def test_the_time_of_a_repository_is_that_of_the_last_write_however_often_it_is_listed(own_base: Path) -> None:

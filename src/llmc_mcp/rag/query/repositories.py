@@ -14,7 +14,7 @@ from typing import NamedTuple
 
 import msgspec
 
-from ...errors import FeatureUnavailable, LlmcError, NotFound
+from ...errors import FeatureUnavailable, InvalidArgument, LlmcError, NotFound
 from ...files import names
 from ...files.filesystem import Filesystem, Root
 from ...kernel import syscalls
@@ -31,6 +31,7 @@ from .hits import HitSource, LoadedHit
 from .types import PARTIAL, CodeQuery, QueryCaller
 
 ALL = "*"
+_HOW_TO_NAME = "Name repositories by their folder or path; * means all of them."
 
 _CHILD = "llmc_mcp.rag.build.many_child"
 _LONGEST_S = 30.0
@@ -69,10 +70,11 @@ class Repositories:
 
     def __init__(self, files: Filesystem, launcher: Launcher, data_dir: str, embedding: str) -> None:
         self._files, self._data_dir, self._embedding = files, data_dir, embedding
-        everything = (os.fsencode(os.path.join(data_dir, "index")), syscalls.EVERYTHING)  # SQLite's readers write locks
+        self._index_folder = os.path.join(data_dir, "index")
+        everything = (os.fsencode(self._index_folder), syscalls.EVERYTHING)  # SQLite's readers write locks
         self._process = ParserProcess(launcher, _CHILD, data_dir, folders=(everything,), address_space=None)
         self._asking = threading.Lock()
-        self._listed: tuple[float, list[Repository]] = (0.0, [])
+        self._listed: tuple[int, float, list[Repository]] = (0, 0.0, [])
         self._roots: dict[str, Root] = {}
         self._tables: dict[str, IndexTables] = {}
 
@@ -81,18 +83,20 @@ class Repositories:
         with self._asking:
             return self._all()
 
-    def _all(self) -> list[Repository]:
-        at, listed = self._listed
-        if not listed or time.monotonic() - at > _LISTED_S:
+    def _all(self, *, anew: bool = False) -> list[Repository]:
+        changed, at, listed = self._listed
+        last_change = _changed_at(self._index_folder)
+        # A folder that is new there gets its name a moment later: the time of the change alone does not do.
+        if anew or not listed or changed != last_change or time.monotonic() - at > _LISTED_S:
             listed = [made for path, home in indexed_folders(self._data_dir) if (made := self._visible(path, home))]
-            self._listed = time.monotonic(), listed
+            self._listed = last_change, time.monotonic(), listed
         return listed
 
     def _visible(self, path: str, home: Home) -> Repository | None:
         """A repository below the roots; nobody learns of any other."""
         try:
             if path not in self._roots:
-                self._roots[path] = root_at(self._files, self._files.locate(names.show(os.fsencode(path))))
+                self._roots[path] = root_at(self._files, self._files.locate(path))
             return Repository(self._roots[path], home)
         except LlmcError:
             return None
@@ -102,7 +106,7 @@ class Repositories:
     ) -> tuple[list[FoundIn], list[str]]:
         """What each repository that answers has found, and notes on the others."""
         with self._asking:
-            chosen = _named(wanted, self._all())
+            chosen, shared_names = self._chosen(wanted)
             builds = {build: one for one in chosen if (build := one.home.current()) is not None}
             limit = query.limit + _SPARE if query.path_glob is None else _MOST
             request = ManyRequest(list(builds), question, query.scope, limit, self._embedding)
@@ -129,11 +133,53 @@ class Repositories:
         notes = [
             *([_partial_note(unfinished)] if unfinished else []),
             f"{counted(searched, 'repository')}, as last indexed",
+            *shared_names,
             *(one.note for one in found),
             *missing,
         ]
         # Notes of their own would come before all others, and an answer that is partial begins with that.
         return [one._replace(note="") for one in found], notes
+
+    def _chosen(self, wanted: Sequence[str]) -> tuple[list[Repository], list[str]]:
+        """The repositories that are meant, and notes on names that several of them have."""
+        if not all(each.strip() for each in wanted):
+            raise InvalidArgument("repos contains an empty name", hint=_HOW_TO_NAME)
+        known = self._all()
+        meant = {each: self._named(each, known) for each in wanted}
+        if not all(meant.values()):  # it may have been indexed a moment ago
+            known = self._all(anew=True)
+            meant = {each: self._named(each, known) for each in wanted}
+        missing = [each for each in wanted if not meant[each]]
+        if ALL in missing:
+            raise NotFound("no repository is indexed", hint="rag_index(path=FOLDER) indexes one.")
+        if missing:
+            listed = ", ".join(_shown(each) for each in missing)
+            raise NotFound(f"no such repository is indexed: {listed}", hint=_hint(missing, known))
+        paths = {one.root.path for found in meant.values() for one in found}
+        notes = [
+            f"{_shown(each)} names {counted(len(found), 'repository')}: {', '.join(one.root.shown for one in found)}"
+            for each, found in meant.items()
+            if each != ALL and len(found) > 1
+        ]
+        return [one for one in known if one.root.path in paths], notes
+
+    def _named(self, wanted: str, known: list[Repository]) -> list[Repository]:
+        """The repositories that have a name or path, as it is or as it is shown; all of them for the star."""
+        if wanted == ALL:
+            return known
+        spelled = wanted.rstrip("/")
+        by_name = [one for one in known if one.name in (spelled, _shown(spelled))]
+        return by_name or [one for one in known if one.root.shown == spelled] or self._at(wanted, known)
+
+    def _at(self, path: str, known: list[Repository]) -> list[Repository]:
+        """The repository that a path leads to, from the first root if it is relative."""
+        try:
+            fd = self._files.open(self._files.locate(path), syscalls.O_PATH | os.O_DIRECTORY)
+        except LlmcError:
+            return []
+        real = os.readlink(b"/proc/self/fd/%d" % fd)
+        os.close(fd)
+        return [one for one in known if one.root.real == real]
 
     def _asked(self, request: ManyRequest) -> ManyReply:
         """The answer of the process; it reads what was made of hostile files, so it runs confined or not at all."""
@@ -221,18 +267,16 @@ class Repositories:
             self._tables.clear()
 
 
-def _named(wanted: Sequence[str], known: list[Repository]) -> list[Repository]:
-    """The repositories that are meant: by path, by the name of the folder, or all of them."""
-    if ALL in wanted:
-        found = known
-    else:
-        found = [one for one in known if one.name in wanted or one.root.shown in {each.rstrip("/") for each in wanted}]
-        missing = [each for each in wanted if not any(each.rstrip("/") in (one.name, one.root.shown) for one in found)]
-        if missing:
-            raise NotFound(f"no such repository is indexed: {', '.join(missing)}", hint=_hint(missing, known))
-    if not found:
-        raise NotFound("no repository is indexed", hint="rag_index(path=FOLDER) indexes one.")
-    return found
+def _changed_at(folder: str) -> int:
+    """When something was last added to a folder or removed."""
+    try:
+        return os.stat(folder).st_mtime_ns
+    except OSError:
+        return 0
+
+
+def _shown(name: str) -> str:
+    return names.show(name.encode("utf-8", "surrogatepass"))
 
 
 def _partial_note(unfinished: Mapping[Root, int]) -> str:
@@ -278,22 +322,25 @@ def _by_path(roots: Iterable[Root]) -> list[Root]:
 
 
 def _hint(missing: Sequence[str], known: list[Repository]) -> str:
-    """The nearest names, as the caller spelled theirs, and some of the others."""
+    """The nearest names, as the caller spelled theirs, and some of the others; paths where several have a name."""
     import difflib
 
-    by_key: dict[str, str] = {}
+    same_name = Counter(one.name for one in known)
+    labels = {one.root.path: one.name if same_name[one.name] == 1 else one.root.shown for one in known}
+    by_key: dict[str, list[str]] = {}
     for one in known:
-        by_key.setdefault(one.name.lower(), one.name)
-        by_key.setdefault(one.root.shown.lower(), one.root.shown)
+        by_key.setdefault(one.name.lower(), []).append(labels[one.root.path])
+        by_key.setdefault(one.root.shown.lower(), []).append(one.root.shown)
     near = [
-        by_key[key]
+        label
         for each in missing[:_NEAREST]
         for key in difflib.get_close_matches(
             each.rstrip("/").lower(), [key for key in by_key if ("/" in key) == ("/" in each)], _NEAREST
         )
+        for label in by_key[key]
     ]
     near = list(dict.fromkeys(near))[:_NEAREST]
-    others = [name for name in dict.fromkeys(one.name for one in known) if name not in near]
+    others = [label for label in labels.values() if label not in near]
     shown = [f"Nearest: {', '.join(near)}."] if near else []
     if others or not near:
         more = " …" if len(others) > _NAMED else ""
