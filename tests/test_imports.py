@@ -44,7 +44,7 @@ PAST_THE_GATE: Mapping[str, set[str]] = {
     "cli.index": {"files", "rag.build", "rag.parse", "rag.query", "rag.store"},
     "cli.ports": {"sandbox"},
     "cli.repos": {"rag.store"},
-    "cli.person": {"rag.store"},  # whether there is an index
+    "cli.person": {"files", "rag.store"},  # how a path is shown, whether there is an index
     "cli.onboard": {"machine"},
     "cli.top_screen": {"changes"},
     "cli.top_views": {"changes"},

@@ -348,6 +348,34 @@ def test_repositories_are_listed_added_and_forgotten(own_base: Path) -> None:
     assert (gone.returncode, "not indexed" in gone.stderr) == (2, True)
 
 
+WEIRD = {
+    "control": (b"we\n\x1b[31mird", r"we\x0a\x1b[31mird"),
+    "not UTF-8": (b"caf\xe9", r"caf\xe9"),
+    "like an escape": (rb"we\x0aird", r"we\x5cx0aird"),
+}
+
+
+@pytest.mark.parametrize("kind", WEIRD)
+def test_a_folder_of_any_name_is_indexed_listed_searched_and_forgotten(own_base: Path, kind: str) -> None:
+    name, shown = WEIRD[kind]
+    folder = os.path.join(os.fsencode(own_base), b"projects", name)
+    os.makedirs(os.path.join(folder, b".git"))
+    with open(os.path.join(folder, b"code.py"), "w") as file:
+        file.write("def count_the_sheep(): ...\n")
+    place = f"{own_base}/projects/{shown}"
+    for spelled in (os.fsdecode(folder), place, f"projects/{shown}"):
+        added = llmc(own_base, "repos", "add", spelled)
+        assert (added.returncode, added.stdout) == (0, f"{place}: 1 file, 1 chunk, 1 symbol\n"), added.stderr
+        rows = json.loads(llmc(own_base, "repos", "list", "--json").stdout)
+        assert [row["state"] for row in rows if row["path"] == place] == ["complete"]
+        assert f"{place}  1 file" in llmc(own_base, "repos").stdout
+        assert llmc(own_base, "search", "--all", "count_the_sheep").stdout.startswith(f"projects/{shown}/code.py:1  ")
+        forgotten = llmc(own_base, "repos", "forget", spelled)
+        assert (forgotten.returncode, forgotten.stderr) == (0, f"forgot {place}\n")
+    again = llmc(own_base, "repos", "forget", os.fsdecode(folder))
+    assert (again.returncode, again.stderr.splitlines()[0]) == (2, f"llmc: {place} is not indexed")
+
+
 def test_a_server_finds_a_repository_by_its_real_and_by_its_shown_name(own_library: Library, own_base: Path) -> None:
     folder = own_base / "projects/we\n\x1bird"
     repository(own_base, str(folder), "def count_the_sheep(): ...\n")
@@ -358,6 +386,17 @@ def test_a_server_finds_a_repository_by_its_real_and_by_its_shown_name(own_libra
     with pytest.raises(NotFound) as caught:
         ask(own_library, "oven", "we\nired")
     assert caught.value.message == r"no such repository is indexed: we\x0aired"
+
+
+def test_of_two_folders_that_a_name_may_mean_the_one_that_has_it_is_forgotten(own_base: Path) -> None:
+    for name in ("we\nird", r"we\x0aird"):
+        repository(own_base, f"projects/{name}", "def count_the_sheep(): ...\n")
+    assert llmc(own_base, "repos", "forget", r"projects/we\x0aird").stderr == (
+        f"forgot {own_base}/projects/we\\x5cx0aird\n"
+    )
+    assert llmc(own_base, "repos", "forget", r"projects/we\x0aird").stderr == (
+        f"forgot {own_base}/projects/we\\x0aird\n"
+    )
 
 
 def test_the_time_of_a_repository_is_that_of_the_last_write_however_often_it_is_listed(own_base: Path) -> None:

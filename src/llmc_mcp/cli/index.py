@@ -14,7 +14,7 @@ from ..errors import NotFound, ResourceBusy
 from ..policy import is_below
 from ..printing import counted, print_json
 from ..visible import visible
-from .person import for_people, indexed_folder, never, session
+from .person import for_people, indexed_folder, never, path_of, session, shown
 
 if TYPE_CHECKING:
     from ..rag.build.messages import News
@@ -29,7 +29,7 @@ _BAR = 24
 
 def _app(folder: str) -> App:
     loaded = load()
-    loaded.config.rag.roots = (folder,)
+    loaded.config.rag.roots = (shown(folder),)
     return App(loaded.config, [folder], loaded.data_dir)
 
 
@@ -38,7 +38,8 @@ def _app_on_all() -> App:
     from ..rag.store.layout import indexed_folders
 
     loaded = load()
-    folders = [path for path, _ in indexed_folders(loaded.data_dir) if os.path.isdir(path)]
+    every = [path_of(path) for path, _ in indexed_folders(loaded.data_dir)]
+    folders = [path for path in every if os.path.isdir(path)]
     if not folders:
         raise NotFound("no repository is indexed", hint="llmc repos add PATH indexes one.")
     return App(loaded.config, folders, loaded.data_dir)
@@ -126,7 +127,7 @@ def index(given: Arguments) -> int:
         raise ResourceBusy("the index is still being built")
     totals = stats.totals
     row = {
-        "root": folder,
+        "root": shown(folder),
         "files": totals.files,
         "chunks": totals.chunks,
         "symbols": totals.symbols,
@@ -143,7 +144,7 @@ def index(given: Arguments) -> int:
         print_json(row)
         return 0
     sizes = ((totals.files, "file"), (totals.chunks, "chunk"), (totals.symbols, "symbol"))
-    print(f"{folder}: {', '.join(counted(number, thing) for number, thing in sizes)}")
+    print(f"{shown(folder)}: {', '.join(counted(number, thing) for number, thing in sizes)}")
     changes = f"{news.changed:,} indexed, {news.removed:,} removed" if news.changed or news.removed else "up to date"
     print(f"{changes} in {row['seconds']} s; the index has {stats.bytes / 1e6:.1f} MB", file=sys.stderr)
     for reason, count in totals.skipped.items():
@@ -238,8 +239,8 @@ def _print(answer: "SearchResult", question: str, coloured: bool) -> None:
 def _heading(hit: "RankedSnippet", here: str, coloured: bool) -> str:
     folder = os.fsdecode(hit.root.real)
     full = os.path.join(folder, os.fsdecode(hit.path))
-    shown = visible(os.path.relpath(full, here) if is_below(here, folder) or is_below(folder, here) else full)
-    place = _paint(f"{shown}:{hit.numbers[0]}", "1;36", coloured)
+    path = os.path.relpath(full, here) if is_below(here, folder) or is_below(folder, here) else full
+    place = _paint(f"{visible(shown(path))}:{hit.numbers[0]}", "1;36", coloured)
     if coloured:  # terminals that know nothing of links show the text alone
         from urllib.parse import quote
 

@@ -7,7 +7,8 @@ import sys
 from ..app import App
 from ..config.load import load
 from ..context import Context
-from ..errors import InvalidArgument
+from ..errors import InvalidArgument, LlmcError
+from ..files import names
 from ..gate.catalog import Catalog
 from ..gate.dispatch import Gate
 from ..gate.log import Log, correlation_id
@@ -29,7 +30,7 @@ def gate_on(folder: str) -> Gate:
     config = loaded.config
     config.policy.rules, config.policy.ask = (), ()  # they are about agents
     config.rag.jit_context_enabled = True
-    config.rag.roots = (folder,)
+    config.rag.roots = (shown(folder),)
     config.tools.read_timeout = config.linux_ops.process_limits.max_timeout_sec = _TIME_S
     config.limits.max_reply_bytes_cap = 1 << 30
     log = Log(enabled=True, level="error", log_format="text", with_ids=True)
@@ -45,6 +46,19 @@ def never() -> None:
     """The cancellation check of a person's call: never cancelled, a person presses ^C."""
 
 
+def shown(path: str) -> str:
+    """A path as people and agents see it: one line, whatever its name holds."""
+    return names.show(os.fsencode(path))
+
+
+def path_of(text: str) -> str:
+    """The path that `shown` gives a text for; the text itself where it stands for none."""
+    try:
+        return os.fsdecode(names.parse(text))
+    except LlmcError:
+        return text
+
+
 def indexed_folder(folder: str, *, named: bool = False) -> str:
     """The folder whose index is meant: the repository that contains a folder, else the folder itself.
 
@@ -53,14 +67,17 @@ def indexed_folder(folder: str, *, named: bool = False) -> str:
     from ..rag.store.layout import home_of
 
     if not os.path.isdir(folder):
-        raise InvalidArgument(f"{folder}: not a folder")
+        meant = path_of(folder)  # a folder that has this very name comes first
+        if not os.path.isdir(meant):
+            raise InvalidArgument(f"{shown(folder)}: not a folder")
+        folder = meant
     project = project_of(folder)
     is_repository = os.path.exists(os.path.join(project, ".git"))
     is_indexed = home_of(data_directory(), os.fsencode(project)).current() is not None
     if is_broad(project) and not (named or is_repository or is_indexed or _says_yes(project)):
         raise InvalidArgument(
-            f"{project} is not a repository, and too large to index unless you name it",
-            hint=f"Go to the folder of a project first, or name this one: llmc index {project}.",
+            f"{shown(project)} is not a repository, and too large to index unless you name it",
+            hint=f"Go to the folder of a project first, or name this one: llmc index {shown(project)}.",
         )
     return project
 
@@ -70,7 +87,9 @@ def _says_yes(folder: str) -> bool:
     if not (sys.stdin.isatty() and sys.stderr.isatty()):
         return False
     print(
-        f"{folder} is not a repository: index everything below it? That may take long. [y/N] ", end="", file=sys.stderr
+        f"{shown(folder)} is not a repository: index everything below it? That may take long. [y/N] ",
+        end="",
+        file=sys.stderr,
     )
     sys.stderr.flush()
     return sys.stdin.readline().strip().lower() in ("y", "yes")

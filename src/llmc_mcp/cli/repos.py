@@ -14,6 +14,7 @@ from ..printing import counted, print_json, print_line
 from ..rag.store.layout import Home, indexed_folders
 from ..rag.store.tables import IndexDamaged, IndexTables
 from ..store.data_dir import data_directory
+from .person import path_of, shown
 
 command = Command("repos", "Lists the repositories that are indexed, indexes another, or forgets one.", default="list")
 
@@ -50,21 +51,27 @@ def add(given: Arguments) -> int:
 def forget(given: Arguments) -> int:
     """Delete the index of a folder."""
     (folder,) = given.positionals
-    real = os.path.realpath(folder)
     indexed = indexed_folders(data_directory())
-    found = [(path, home) for path, home in indexed if path in (folder.rstrip("/"), real)]
+    found = _named(folder, indexed) or _named(path_of(folder), indexed)  # the one that has this very name comes first
     if not found:
-        around = max((path for path, _ in indexed if is_below(real, path)), key=len, default=None)
+        real = os.path.realpath(folder)
+        around = max((path for path, _ in indexed if is_below(real, path_of(path))), key=len, default=None)
         if around is not None:
             raise NotFound(
-                f"{folder} is not indexed by itself: it belongs to {around}",
+                f"{shown(folder)} is not indexed by itself: it belongs to {around}",
                 hint=f"llmc repos forget {shlex.quote(around)} forgets all of that.",
             )
-        raise NotFound(f"{folder} is not indexed", hint="llmc repos list shows what is.")
+        raise NotFound(f"{shown(folder)} is not indexed", hint="llmc repos list shows what is.")
     for path, home in found:
         shutil.rmtree(home.folder)
         print(f"forgot {path}", file=sys.stderr)
     return 0
+
+
+def _named(folder: str, indexed: list[tuple[str, Home]]) -> list[tuple[str, Home]]:
+    """The indexes of a folder, by its path as it was given or without links."""
+    spelled = (shown(folder.rstrip("/")), shown(os.path.realpath(folder)))
+    return [(path, home) for path, home in indexed if path in spelled]
 
 
 class _Row(NamedTuple):
@@ -95,5 +102,5 @@ def _row(path: str, home: Home) -> _Row:
         chunks=chunks,
         bytes=home.size(),
         updated_iso=time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime(updated)) if updated else None,
-        state=state if os.path.isdir(path) else "the folder is gone",
+        state=state if os.path.isdir(path_of(path)) else "the folder is gone",
     )
