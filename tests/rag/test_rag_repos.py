@@ -14,11 +14,11 @@ from llmc_mcp.config.schema import Config
 from llmc_mcp.errors import Cancelled, FeatureUnavailable, InvalidArgument, NotFound
 from llmc_mcp.kernel import syscalls
 from llmc_mcp.rag.query.search import CodeQuery, SearchResult
-from llmc_mcp.rag.store.layout import home_of
+from llmc_mcp.rag.store.layout import Home, home_of
 from llmc_mcp.rag.store.tables import IndexTables
 
 from ..support import forked
-from ..support.library import Library, keepers, library_on
+from ..support.library import Library, keepers, library_on, never
 from ..support.talk import eventually
 from ..support.workspace import SECRET, require
 
@@ -346,6 +346,28 @@ def test_repositories_are_listed_added_and_forgotten(own_base: Path) -> None:
     assert "/new " not in llmc(own_base, "repos").stdout
     gone = llmc(own_base, "repos", "forget", "new")
     assert (gone.returncode, "not indexed" in gone.stderr) == (2, True)
+
+
+def state_of(base: Path, name: str) -> str:
+    """The end of the line of a repository, after its size and time."""
+    (line,) = [line for line in llmc(base, "repos").stdout.splitlines() if f"/{name}  " in line]
+    return line.partition("Z")[2]
+
+
+def test_an_index_that_nobody_builds_is_called_unfinished(unfinished: Path) -> None:
+    assert state_of(unfinished, "bakery") == ""
+    assert state_of(unfinished, "shipyard") == ", unfinished: the next search there or llmc repos add goes on with it"
+    rows = json.loads(llmc(unfinished, "repos", "list", "--json").stdout)
+    assert [row["state"] for row in rows if row["path"].endswith("shipyard")] == ["unfinished"]
+    home = home_of(str(unfinished / "data"), os.fsencode(unfinished / "projects/shipyard"))
+    with home.writing(never):
+        assert state_of(unfinished, "shipyard") == ", being built"
+
+
+def test_to_ask_whether_an_index_is_written_leaves_nothing_behind(tmp_path: Path) -> None:
+    home = Home(str(tmp_path))
+    assert not home.is_being_written()
+    assert list(tmp_path.iterdir()) == []
 
 
 WEIRD = {

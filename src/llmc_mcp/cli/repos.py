@@ -16,6 +16,9 @@ from ..rag.store.tables import IndexDamaged, IndexTables
 from ..store.data_dir import data_directory
 from .person import path_of, shown
 
+_UNFINISHED = "unfinished"
+_HOW_IT_GOES_ON = {_UNFINISHED: ": the next search there or llmc repos add goes on with it"}
+
 command = Command("repos", "Lists the repositories that are indexed, indexes another, or forgets one.", default="list")
 
 
@@ -27,7 +30,7 @@ def list_all(given: Arguments) -> int:
         print_json([row._asdict() for row in rows])
         return 0
     for row in rows:
-        state = "" if row.state == "complete" else f", {row.state}"
+        state = "" if row.state == "complete" else f", {row.state}{_HOW_IT_GOES_ON.get(row.state, '')}"
         size = f"{counted(row.files, 'file')}, {counted(row.chunks, 'chunk')}, {row.bytes / 1e6:.1f} MB"
         print_line(f"{row.path}  {size}, {row.updated_iso or 'never'}{state}")
     if not rows:
@@ -92,7 +95,9 @@ def _row(path: str, home: Home) -> _Row:
         if build is not None:
             tables = IndexTables(build)
             totals, updated = tables.totals(), tables.updated()
-            files, chunks, state = totals.files, totals.chunks, "complete" if tables.complete else "being built"
+            files, chunks, state = totals.files, totals.chunks, "complete"
+            if not tables.complete:
+                state = "being built" if home.is_being_written() else _UNFINISHED
             tables.close()
     except IndexDamaged:
         state = "to be built anew"

@@ -172,6 +172,17 @@ class Home:
         finally:
             os.close(fd)
 
+    def is_being_written(self) -> bool:
+        """Whether a process holds the lock. To find out takes it for a moment: a writer that waits tries again."""
+        try:
+            fd = os.open(os.path.join(self.folder, "lock"), os.O_RDWR | os.O_CLOEXEC)
+        except OSError:  # nobody has ever written here, or this user can't
+            return False
+        try:
+            return not _locked(fd)
+        finally:
+            os.close(fd)
+
     def size(self) -> int:
         """Bytes of the current build."""
         folder = self.current()
