@@ -421,6 +421,13 @@ def test_of_two_folders_that_a_name_may_mean_the_one_that_has_it_is_forgotten(ow
     )
 
 
+def test_each_hit_in_json_says_how_current_the_answer_is(base: Path) -> None:
+    rows = json.loads(llmc(base, "search", "--all", "--json", "oven").stdout)
+    assert {row["freshness"] for row in rows} == {"3 repositories, as last indexed"}
+    rows = json.loads(llmc(base / "projects/bakery", "search", "--json", "oven").stdout)
+    assert {row["freshness"] for row in rows} == {"fresh"}
+
+
 def test_the_time_of_a_repository_is_that_of_the_last_write_however_often_it_is_listed(own_base: Path) -> None:
     for database in (own_base / "data").glob("index/*/current/index.db"):
         os.utime(database, (1_000_000_000, 1_000_000_000))

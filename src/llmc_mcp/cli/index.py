@@ -192,7 +192,7 @@ def search(given: Arguments) -> int:
     with _at_work(app, bar, folder):
         answer = app.rag.search(query._replace(repos=("*",) if everywhere else ()), _caller(bar))
     if "--json" in given:
-        print_json([_row(hit) for hit in answer.hits])
+        print_json([{**_row(hit), "freshness": answer.freshness} for hit in answer.hits])
     else:
         coloured = sys.stdout.isatty() and not os.environ.get("NO_COLOR") and "--no-color" not in given
         _print(answer, query.text, coloured)
