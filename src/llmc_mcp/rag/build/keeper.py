@@ -200,8 +200,8 @@ class Keeper:
             end = {"busy": False, "done": True}
             lost = False
         except _BuildCancelled:
+            lost = not self._now.building  # a first build goes on when somebody searches again
             end = {"busy": False, "done": True, "building": False, "failed": "stopped"}
-            lost = True
         except (OSError, ValueError) as exc:  # a full disk, most likely
             if self._home.identity() != self._folder:
                 self._closed = True
