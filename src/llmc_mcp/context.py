@@ -180,6 +180,7 @@ class Context:
             self._last_progress = now
             done, total = self.steps or (now - self._started, None)
             self._reported = max(float(done), self._reported + _LEAST_PROGRESS)
+            total = total if total is not None and self._reported <= total else None
             self._progress(Progress(round(self._reported, 2), total, self.doing))
 
     @property

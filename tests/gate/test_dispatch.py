@@ -242,7 +242,7 @@ def test_progress_is_told_at_intervals_in_seconds_or_steps_and_always_grows(
         for now in (100.1, 100.4, 100.6, 100.7, 101.0, 101.2):  # noqa: B007 - the clock of the context reads it
             ctx.check()
         ctx.doing = "reading"
-        for now, steps in ((102.0, (0, 50)), (103.0, (20, 50)), (104.0, (20, 50)), (105.0, None)):  # noqa: B007 - the clock of the context reads it
+        for now, steps in ((102.0, (0, 50)), (103.0, (20, 50)), (104.0, (20, 50)), (105.0, (3, 7))):  # noqa: B007 - the clock of the context reads it
             ctx.steps = steps
             ctx.check()
     assert told == [

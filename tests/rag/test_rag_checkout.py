@@ -4,7 +4,7 @@ import os
 import re
 import signal
 import sqlite3
-from collections.abc import Callable, Generator, Iterator, Mapping
+from collections.abc import Callable, Generator, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -18,12 +18,14 @@ from llmc_mcp.kernel import syscalls
 from llmc_mcp.rag.parse import file
 from llmc_mcp.rag.parse.question import question as parse_question
 from llmc_mcp.rag.query import unindexed
+from llmc_mcp.rag.query.changed_files import ChangedFiles
 from llmc_mcp.rag.query.search import CodeQuery, GraphView
+from llmc_mcp.rag.query.text_match import SoughtWords, TextMatch
 from llmc_mcp.rag.query.unindexed import UnindexedFiles
 from llmc_mcp.rag.store.index import IndexReader
 from llmc_mcp.rag.store.tables import IndexTables
 
-from ..support.library import Library, keepers, library_on
+from ..support.library import Library, keepers, library_on, never
 from ..support.processes import children_of
 from ..support.talk import eventually
 from ..support.workspace import require
@@ -169,27 +171,30 @@ def test_a_link_or_a_pipe_in_the_place_of_a_file_that_waits_shows_nothing(
         pending = {b"animal_%d.py" % number: number for number in (7, 42, 43, 44)}
         assert searched(zoo, pending, monkeypatch) == [b"animal_7.py"]
         # Now as if they were swapped between that look and the search.
-        monkeypatch.setattr(UnindexedFiles, "_is_regular", bool)
+        monkeypatch.setattr(UnindexedFiles, "_can_be_searched", bool)
         del pending[b"animal_44.py"]  # a search of that one would last
-        files = UnindexedFiles(zoo.app.files, zoo.app.files.roots[0], lambda: zoo.app.search)
-        found = files.changed(CodeQuery("swim_42"), parse_question("swim_42"), pending, lambda: None)
+        found = changed(zoo, "swim_42", pending)
         assert found.hit(42) is None
         assert [hit.path for hit in found.among([], 5)] == []
+
+
+def changed(library: Library, text: str, pending: Mapping[bytes, int]) -> ChangedFiles:
+    """What a question finds in files that wait."""
+    files = UnindexedFiles(library.app.files, library.app.files.roots[0], lambda: library.app.search, 1 << 20)
+    return files.changed(CodeQuery(text), parse_question(text), pending, float("inf"), never)
 
 
 def searched(library: Library, pending: Mapping[bytes, int], monkeypatch: pytest.MonkeyPatch) -> list[bytes]:
     """The files that ripgrep is given."""
     given: list[list[bytes]] = []
-    search = library.app.search
 
     def content(place: Place, query: Query, most: int, check: Callable[[], None], until: float, among: list[bytes]):
         given.append(among)
         return RipgrepHits([], 0, True)
 
     with monkeypatch.context() as patched:
-        patched.setattr(search, "content", content)
-        files = UnindexedFiles(library.app.files, library.app.files.roots[0], lambda: search)
-        files.changed(CodeQuery("swim_42"), parse_question("swim_42"), pending, lambda: None)
+        patched.setattr(library.app.search, "content", content)
+        changed(library, "swim_42", pending)
     assert all(one == given[0] for one in given)
     return given[0]
 
@@ -204,8 +209,117 @@ def test_files_with_any_name_are_searched_as_text_and_so_are_more_than_a_command
     with checked_out(zoo, dict.fromkeys(map(os.fsdecode, odd), "swims = 'otterly'\n")):
         shown = [name for name in odd if b"\n" not in name]
         assert sorted(hit.path for hit in zoo.ask("otterly", "both", 20).hits) == sorted(shown)
-        monkeypatch.setattr(unindexed, "_NAMED_BYTES", 100)
-        assert sorted(hit.path for hit in zoo.ask("otterly", "both", 20).hits) == sorted(shown)
+        for times in (12, 0):  # in several pieces, and all files of the folder
+            monkeypatch.setattr(unindexed, "_NAMED_BYTES", 1_000)
+            monkeypatch.setattr(unindexed, "_NAMED_TIMES", times)
+            assert sorted(hit.path for hit in zoo.ask("otterly", "both", 20).hits) == sorted(shown)
+
+
+def test_what_the_index_has_found_is_shown_however_many_files_match_and_whatever_ripgrep_says(
+    zoo: Library, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(unindexed, "_LINES", 1)
+    with checked_out(zoo, {"keeper.py": "def feed(animal):\n    return animal + 1\n"}):
+        assert zoo.found("feed")[0] == "keeper.py"  # 231 files hold the word
+
+    def content(*_: object) -> RipgrepHits:
+        raise OSError(7, "cannot start")
+
+    monkeypatch.setattr(zoo.app.search, "content", content)
+    with checked_out(zoo, {"keeper.py": "def feed(animal):\n    return animal + 2\n"}):
+        assert zoo.found("feed")[0] == "keeper.py"
+
+
+def test_a_file_that_is_no_longer_to_be_indexed_is_not_shown(zoo: Library) -> None:
+    with checked_out(zoo, {".ragignore": "animal_7.py\n"}):
+        assert zoo.found("swim_229")[0] == "animal_229.py"
+        assert eventually(lambda: min(pending_ids(zoo)) < 0)
+        assert "animal_7.py" not in zoo.found("swim_7")
+
+
+def pending_ids(library: Library) -> list[int]:
+    tables = IndexTables(str(library.build))
+    try:
+        return list(tables.pending().values())
+    finally:
+        tables.close()
+
+
+def test_few_files_are_read_however_many_have_a_word_in_their_path(zoo: Library) -> None:
+    pending = {b"session/picture_%d.png" % number: 0 for number in range(500)}
+    (zoo.root / "session").mkdir()
+    for name in pending:
+        (zoo.root / os.fsdecode(name)).write_bytes(b"\0" * 10)
+    checks: list[int] = []
+    files = UnindexedFiles(zoo.app.files, zoo.app.files.roots[0], lambda: zoo.app.search, 1 << 20)
+    read: list[bytes] = []
+    found = ChangedFiles(
+        read_by(files, read),
+        pending,
+        changed_candidates(pending),
+        SoughtWords([], ["session"]),
+        lambda: checks.append(1),
+    )
+    assert found.among([], 5) == []
+    assert len(read) == len(checks) == 20
+
+
+def read_by(files: UnindexedFiles, seen: list[bytes]) -> Callable[[bytes], bytes | None]:
+    def read(path: bytes) -> bytes | None:
+        seen.append(path)
+        return files.read(path)
+
+    return read
+
+
+def changed_candidates(paths: Iterable[bytes]) -> list[TextMatch]:
+    return [TextMatch(path, set(), {"session"}) for path in paths]
+
+
+@pytest.mark.parametrize(
+    ("line", "defines"),
+    [
+        *(("class SessionConfig(Base):", True), ("export interface SessionConfig {", True)),
+        *(("func (s *Server) SessionConfig() error {", True), ("pub enum SessionConfig {", True)),
+        *(("enum class SessionConfig : int {", True), ("  def self.session_config", False)),
+        *(("const SessionConfig = load()", True), ("#define SessionConfig 1", True)),
+        *(("import type { SessionConfig } from './a'", False), ("const c: SessionConfig = load()", False)),
+        *(("let x = new SessionConfig()", False), ("# the type SessionConfig is old", False)),
+        *(("  // class SessionConfig", False), ("use crate::type::SessionConfig;", False)),
+    ],
+)
+def test_a_line_defines_the_name_behind_its_keyword(line: str, defines: bool) -> None:
+    assert SoughtWords(["sessionconfig"], []).defined_by(line.lower()) == defines
+
+
+def test_folders_may_be_as_deep_as_paths_are_long(zoo: Library) -> None:
+    (zoo.root / "pen").mkdir()
+    (zoo.root / "pen" / ".ragignore").write_text("x.py\n")
+    files = UnindexedFiles(zoo.app.files, zoo.app.files.roots[0], lambda: zoo.app.search, 1 << 20)
+    is_free = files.outside_ignore_files()
+    assert is_free(b"a/" * 2_000 + b"x.py")
+    assert not is_free(b"pen/b/" + b"a/" * 1_500 + b"x.py")
+
+
+def test_a_method_is_looked_for_below_its_own_class(zoo: Library) -> None:
+    (zoo.root / "walk.py").write_text("class First:\n    def run(self): ...\n\nclass Second:\n    def run(self): ...\n")
+    found = changed(zoo, "run", {b"walk.py": 5})
+    for symbol, line in (("Second.run", 5), ("First.run", 2), ("run", 2)):
+        hit = found.hit(5, symbol, "method")
+        assert hit is not None
+        assert (hit.symbol, hit.piece.numbers[0]) == (symbol, line)
+    lost = found.hit(5, "Third.run", "method")
+    assert lost is not None
+    assert lost.symbol is None
+
+
+def test_definitions_that_wait_do_not_hide_the_one_that_the_index_has(zoo: Library) -> None:
+    (zoo.root / "config.py").write_text("class SessionConfig:\n    depth = 1\n")
+    zoo.refresh()
+    users = {f"user_{number}.py": "class SessionConfig:\n    other = 1\n" for number in range(6)}
+    with checked_out(zoo, users):
+        assert eventually(lambda: "user_1.py" in zoo.found("SessionConfig"))
+        assert zoo.found("SessionConfig")[0] == "config.py"
 
 
 def test_what_a_killed_process_was_about_to_index_is_not_pending_for_ever(zoo: Library) -> None:

@@ -105,6 +105,8 @@ class Search:
         With `among` only these files below a directory are searched, whatever ignore files say. ripgrep follows what is
         a link by then, so that its lines must not be shown without a look at the file itself.
         """
+        if among is not None and not among:
+            return RipgrepHits([], 0, True)
         one_mount = [] if self._files.access.cross_mounts else [b"--one-file-system"]
         flags = [*_FIXED, *one_mount, *_flags(query), b"-e", _pattern(query.pattern), b"--"]
         where, is_directory = self._files.open_dir_or_file(place)

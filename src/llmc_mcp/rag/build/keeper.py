@@ -324,7 +324,8 @@ class Keeper:
             if paths is not None and not again and writer.complete:
                 jobs, dropped, is_all = self._some(paths, writer, sure)
             if not is_all:
-                self._announce(writer, jobs, dropped)  # a walk takes a while
+                if jobs or dropped:
+                    self._announce(writer, jobs, dropped)  # a walk takes a while
                 jobs, dropped = self._all(again, writer)
             self._write(writer, jobs, dropped, gone)
             self._unread = bool(writer.unread(1))
@@ -431,7 +432,8 @@ class Keeper:
             raise
         writer.finish()
         writer.commit()
-        writer.settle()
+        if not self._walk_wanted:  # else there may be more
+            writer.settle()
         self._note(building=False, changed=len(jobs))
 
     def _read_references(self) -> None:

@@ -77,9 +77,11 @@ class HitSource:
             if len(hits) >= limit:
                 break
             if pending is not None and one.file in pending:
-                hit = None if one.file in sources else pending.hit(one.file, *_definition_of(reader, one))
-                hits += [hit._replace(score=one.score)] if hit is not None else []
-                sources[one.file] = None
+                if one.file not in sources:
+                    sources[one.file] = None
+                    hit = pending.hit(one.file, *_definition_of(reader, reader.file(one.file), one.chunk))
+                    if hit is not None:
+                        hits.append(hit._replace(score=one.score))
                 continue
             if one.file not in sources:
                 sources[one.file] = self.read(reader, one.file, changed, generation)
@@ -91,7 +93,7 @@ class HitSource:
             if one.best:
                 shown = _best_definition(reader, file, source, one, ranked, question)
             else:
-                shown = _Shown(_piece(source, file.chunks[one.chunk]), *_definition_of(reader, one))
+                shown = _Shown(_piece(source, file.chunks[one.chunk]), *_definition_of(reader, file, one.chunk))
             hits.append(
                 LoadedHit(
                     path=file.path,
@@ -133,11 +135,11 @@ class HitSource:
         return indexed, as_utf8(source) or b""
 
 
-def _definition_of(reader: IndexTables, one: ScoredChunk) -> tuple[str, str]:
+def _definition_of(reader: IndexTables, file: File | None, chunk: int) -> tuple[str, str]:
     """The qualified name and the kind of the definition that a chunk belongs to; empty if there is none."""
-    file = reader.file(one.file)
-    at = file.chunks[one.chunk].definition if file is not None and one.chunk < len(file.chunks) else -1
-    return reader.definition(one.file, at) if at >= 0 else ("", "")
+    if file is None or chunk >= len(file.chunks) or file.chunks[chunk].definition < 0:
+        return "", ""
+    return reader.definition(file.id, file.chunks[chunk].definition)
 
 
 class _Shown(NamedTuple):

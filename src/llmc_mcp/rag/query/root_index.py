@@ -1,13 +1,13 @@
 """The index of one root: built on first use, kept fresh, rebuilt when damaged.
 
 A query flushes pending changes first, for as long as that is quick. A file that turns out not to be as it was indexed
-is indexed again, and the query runs again. While the index is built for the first time, a search answers from what is
-indexed so far, and from the text of the other files.
+is indexed again, and the query runs again. While the index is built for the first time, or updated after a checkout, a
+search answers from what is indexed so far, and from the text of the other files.
 """
 
 import threading
 import time
-from collections.abc import Callable, Collection, Generator
+from collections.abc import Callable, Collection, Generator, Mapping
 from contextlib import contextmanager
 from functools import partial
 from typing import TYPE_CHECKING, TypeVar
@@ -17,16 +17,17 @@ import msgspec
 from ...errors import FeatureUnavailable, Internal, LlmcError, NotFound, ResourceBusy
 from ...files.filesystem import Filesystem, Root
 from ...files.ripgrep import Search
-from ..build.keeper_client import Builder, never
+from ..build.keeper_client import Builder, IndexSpec, never
 from ..build.messages import News, RankReply, RankRequest
 from ..parse.question import Question
 from ..store import embed
 from ..store.layout import Home
 from ..store.tables import IndexDamaged, IndexTables
 from ..store.types import RankedChunks
+from .changed_files import ChangedFiles, in_turn
 from .hits import HitSource, LoadedHit, matching_files
 from .types import PARTIAL, CodeQuery, GraphView, QueryCaller, Stats
-from .unindexed import ChangedFiles, UnindexedFiles, in_turn
+from .unindexed import UnindexedFiles
 
 if TYPE_CHECKING:
     from .graph import Graph
@@ -56,12 +57,12 @@ class RootIndex:
         root: Root,
         home: Home,
         builder: Builder,
-        embedding: str,
+        spec: IndexSpec,
         text_search: Callable[[], Search],
     ) -> None:
         self.root = root
-        self._home, self._builder, self._embedding = home, builder, embedding
-        self._unindexed = UnindexedFiles(files, root, text_search)
+        self._home, self._builder, self._embedding = home, builder, spec.embedding
+        self._unindexed = UnindexedFiles(files, root, text_search, spec.rules.max_file_bytes)
         self._hits = HitSource(files, root)
         self._reader_lock = threading.Lock()
         self._reader: IndexTables | None = None
@@ -106,6 +107,7 @@ class RootIndex:
             hits = self._unindexed.find(query, question, self._unindexed.outside_ignore_files(), caller.check)
             return hits, self._partial_note(), RankedChunks([], len(hits))
         was_complete = reader.complete
+        waiting = {} if was_complete else reader.pending()  # before the search: what is committed since is in neither
         try:
             hits, note, ranked, generation = self._ranked(reader, note, query, question, caller)
         except FeatureUnavailable:
@@ -113,18 +115,18 @@ class RootIndex:
                 raise
             # The process has ended; another one goes on with the build.
             hits, ranked, generation = list[LoadedHit](), RankedChunks([], 0), 0
-        # The last commit of a first build: the tables have it, the text is still being written.
-        ends = self._builder.news.building and generation < reader.generation
-        if was_complete and not ends:
+        if was_complete:
             return hits, note, ranked
-        is_new = self._is_new(reader, generation, {hit.path for hit in hits})
+        is_new = self._is_new(reader, waiting, generation, {hit.path for hit in hits})
         others = self._unindexed.find(query, question, is_new, caller.check)
         return in_turn(hits, others), self._partial_note(), _without_unknown(ranked, len(others))
 
-    def _is_new(self, reader: IndexTables, generation: int, shown: Collection[bytes]) -> Callable[[bytes], bool]:
+    def _is_new(
+        self, reader: IndexTables, waiting: Collection[bytes], generation: int, shown: Collection[bytes]
+    ) -> Callable[[bytes], bool]:
         """Whether a file waits to be indexed for the first time, and is not shown yet."""
-        if reader.has_pending():
-            return lambda path: path not in shown and reader.is_pending(path)
+        if waiting:
+            return lambda path: path in waiting and path not in shown
         # Files are still being listed; tables may be ahead of the text that was searched.
         known = {path for _, path in reader.all_paths(generation)}
         is_free = self._unindexed.outside_ignore_files()
@@ -135,9 +137,12 @@ class RootIndex:
     ) -> tuple[list[LoadedHit], str, RankedChunks, int]:
         """The hits in what is indexed, and the generation of the index that they are of."""
         rounds, repaired = _ROUNDS, False
+        pending, texts = dict[bytes, int](), None
         while True:
             try:
-                texts = self._changed_files(reader, query, question, caller)
+                before, pending = pending, reader.pending() if reader.complete else {}
+                if pending != before:
+                    texts = self._changed_files(pending, query, question, caller)
                 files = matching_files(reader, query.path_glob, caller.check)
                 spare = _SPARE if texts is None else _SPARE + query.limit
                 request = RankRequest(reader.build, question, query.scope, files, query.limit + spare)
@@ -157,23 +162,23 @@ class RootIndex:
             if texts is not None:
                 count, hits = len(hits), texts.among(hits, query.limit)
                 ranked = _without_unknown(ranked, len(hits) - count)
-                told = f"{self._progress()}; {_AS_TEXT}"
+                told = f"{note or self._progress()}; {_AS_TEXT}"
             if not changed:
                 return hits, told, ranked, reply.generation
             if not rounds:
                 return hits, _left_out(told, len(changed)), ranked, reply.generation
-            indexed = self._index_again(changed, caller)
+            indexed = self._index_again(changed, caller, read_as_text=True)
             rounds = rounds - 1 if indexed else 0
             updated = _count_files("updated", len(changed)) if indexed else ""
             reader, note = self._newest(caller, note or updated)
 
     def _changed_files(
-        self, reader: IndexTables, query: CodeQuery, question: Question, caller: QueryCaller
+        self, pending: Mapping[bytes, int], query: CodeQuery, question: Question, caller: QueryCaller
     ) -> ChangedFiles | None:
         """The files that wait to be indexed again, if they are many, searched as text."""
-        if not reader.complete or not (pending := reader.pending()):
+        if not pending:
             return None
-        return self._unindexed.changed(query, question, pending, caller.check)
+        return self._unindexed.changed(query, question, pending, caller.until, caller.check)
 
     def _rank(self, request: RankRequest, caller: QueryCaller) -> RankReply:
         """Search the text; the process that does it may end at any moment, and another one takes over."""
@@ -369,18 +374,19 @@ class RootIndex:
         changes = news.changed + news.removed
         return _count_files("updated", changes) if changes and exists else ""
 
-    def _index_again(self, changed: list[bytes], caller: QueryCaller) -> bool:
-        """Whether files that changed were indexed again in time, or wait with many others, and are read as text."""
+    def _index_again(self, changed: list[bytes], caller: QueryCaller, *, read_as_text: bool = False) -> bool:
+        """Whether files that changed were indexed again in time; or whether they wait with many others, for a search
+        that reads those as text."""
+
+        def wait_with_others() -> bool:
+            try:
+                return read_as_text and self._current().are_pending(changed)
+            except IndexDamaged:
+                return False
+
         ticket = self._builder.look_at(changed) or self._builder.join(caller.who)
         until = min(caller.until, time.monotonic() + _REINDEX_S)
-        return self._wait(ticket, until, caller, self._has_pending) is not None or self._has_pending()
-
-    def _has_pending(self) -> bool:
-        try:
-            reader = self._current()
-            return reader.complete and reader.has_pending()
-        except IndexDamaged:
-            return False
+        return self._wait(ticket, until, caller, wait_with_others) is not None or wait_with_others()
 
     def _repair(self, why: str, caller: QueryCaller) -> tuple[IndexTables, str]:
         """Rebuild a damaged index; the note says so."""

@@ -88,7 +88,7 @@ class CodeSearch:
 
         def index_of(root: Root) -> RootIndex:
             builder = Builder(launcher, root, data_dir, spec._replace(rules=rules), leases)
-            return RootIndex(files, root, home_of(data_dir, root.real), builder, spec.embedding, text_search)
+            return RootIndex(files, root, home_of(data_dir, root.real), builder, spec, text_search)
 
         self._index_of = index_of
         self._repositories = Repositories(files, launcher, data_dir, spec.embedding)

@@ -32,7 +32,7 @@ def piece_of(source: bytes, start: int, end: int, first_line: int) -> Piece:
     """The whole lines of a span."""
     start = source.rfind(b"\n", 0, start) + 1
     text = source[start:end].decode("utf-8", "replace").replace("\r\n", "\n").rstrip("\n")
-    lines = [_short(line) for line in text.split("\n")]
+    lines = [short(line) for line in text.split("\n")]
     return Piece(list(range(first_line, first_line + len(lines))), lines)
 
 
@@ -129,7 +129,7 @@ def _first_words(piece: Piece, room: int) -> SnippetText:
     return SnippetText(f"{line} {GAP}" if line else "", piece.numbers[:1])
 
 
-def _short(line: str) -> str:
+def short(line: str) -> str:
     """Cut a very long line at a space."""
     if len(line) <= _LONGEST_LINE:
         return line

@@ -260,7 +260,7 @@ def _document(fields: rank.Fields) -> tantivy.Document:
 
 
 class IndexWriter:
-    """Writes one build, under the lock of the index. Nothing is visible to readers before `commit`."""
+    """Writes one build, under the lock of the index. What files say is not visible to readers before `commit`."""
 
     def __init__(self, build: str, *, fresh: bool = False, embedding: str = "", rules: str = "") -> None:
         self.build, self._text, self._changes = build, cast("tantivy.IndexWriter | None", None), False
@@ -403,7 +403,7 @@ class IndexWriter:
         self._connection.execute("DELETE FROM pending")
         self._connection.executemany("INSERT OR REPLACE INTO pending (path, file) VALUES (?,?)", files)
         for file in dropped:
-            self._connection.execute("INSERT OR REPLACE INTO pending SELECT path, id FROM files WHERE id=?", (file,))
+            self._connection.execute("INSERT OR REPLACE INTO pending SELECT path, -id FROM files WHERE id=?", (file,))
         self._connection.execute("COMMIT")
 
     def settle(self) -> None:
@@ -538,6 +538,7 @@ class IndexWriter:
         """Remove a file."""
         self._begin()
         self._forget(file)
+        self._settled += self._connection.execute("SELECT path FROM files WHERE id=?", (file,))
         self._connection.execute("DELETE FROM files WHERE id=?", (file,))
         self._connection.execute("INSERT OR REPLACE INTO gone (file, generation) VALUES (?,?)", (file, self.generation))
 
@@ -555,6 +556,7 @@ class IndexWriter:
         if not self._connection.in_transaction:
             return False
         if not self._changes:
+            self._take_off_list()
             self._connection.execute("COMMIT")
             return True
         self._insert_names()
@@ -572,10 +574,14 @@ class IndexWriter:
         text.commit()
         self.committed, self._changes = self.generation, False
         self._connection.execute("BEGIN IMMEDIATE")
-        self._connection.executemany("DELETE FROM pending WHERE path=?", self._settled)
+        self._take_off_list()
         self._connection.execute("COMMIT")
-        self._settled = []
         return True
+
+    def _take_off_list(self) -> None:
+        """Have searches read files as text no more that they can find."""
+        self._connection.executemany("DELETE FROM pending WHERE path=?", self._settled)
+        self._settled = []
 
     def finish(self) -> None:
         """Note that nothing is missing any more; what comes later is stored apart from what this build made."""

@@ -53,7 +53,7 @@ SCHEMA = [
     # Files that can be searched, and whose references were not read yet.
     "CREATE TABLE unread (file INTEGER PRIMARY KEY)",
     # Files that are about to be indexed, by a first build or if they are many, and those that are gone: searches read
-    # them as text. `file` is the id that the index has them by, 0 for a new file.
+    # them as text. `file` is the id that the index has them by: 0 for a new file, negative for one that is gone.
     "CREATE TABLE pending (path BLOB PRIMARY KEY, file INTEGER NOT NULL) WITHOUT ROWID",
 ]
 # What is derived from the content of a file.

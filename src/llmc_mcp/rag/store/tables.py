@@ -184,16 +184,15 @@ class IndexTables:
         return self._rows("SELECT count(*) FROM unread")[0][0]
 
     def pending(self) -> dict[bytes, int]:
-        """Files that are not indexed as they are, if they are many, by path: the id of each, 0 for a new one."""
+        """Files that are not indexed as they are, if they are many, by path.
+
+        With the id of each: 0 for a new one, a negative one for a file that is gone.
+        """
         return dict(self._rows("SELECT path, file FROM pending"))
 
-    def has_pending(self) -> bool:
-        """Whether there are such files."""
-        return bool(self._rows("SELECT 1 FROM pending LIMIT 1"))
-
-    def is_pending(self, path: bytes) -> bool:
-        """Whether a file is one of them."""
-        return bool(self._rows("SELECT 1 FROM pending WHERE path=?", (path,)))
+    def are_pending(self, paths: Sequence[bytes]) -> bool:
+        """Whether all of these are such files."""
+        return all(self._rows("SELECT 1 FROM pending WHERE path=?", (path,)) for path in paths)
 
     def updated(self) -> float:
         """When the index was last written to; a log without content is one that a reader has made."""
