@@ -145,7 +145,7 @@ def index(given: Arguments) -> int:
         return 0
     sizes = ((totals.files, "file"), (totals.chunks, "chunk"), (totals.symbols, "symbol"))
     print(f"{shown(folder)}: {', '.join(counted(number, thing) for number, thing in sizes)}")
-    changes = f"{news.changed:,} indexed, {news.removed:,} removed" if news.changed or news.removed else "up to date"
+    changes = f"{news.changed:,} read, {news.removed:,} removed" if news.changed or news.removed else "up to date"
     print(f"{changes} in {row['seconds']} s; the index has {stats.bytes / 1e6:.1f} MB", file=sys.stderr)
     for reason, count in totals.skipped.items():
         print(f"not indexed: {count:,} ({reason})", file=sys.stderr)
@@ -159,8 +159,8 @@ def index(given: Arguments) -> int:
 
 @declare(
     "search",
-    "Finds code by what it does or by its name: llmc search where are retries configured. Works offline. Exit code 1"
-    " when nothing is found.",
+    "Finds code by what it does or by its name: llmc search where are retries configured. Works offline. The first"
+    " search of a folder builds its index, which is asked for in / and in a home. Exit code 1 when nothing is found.",
     positionals=(Positional("QUERY", "", repeated=True),),
     flags=(
         Flag("--scope", "repo: code; docs: Markdown and the like; both", "SCOPE", ("repo", "docs", "both"), "repo"),
