@@ -106,17 +106,13 @@ class RootIndex:
         except ResourceBusy:  # nothing is indexed yet
             hits = self._unindexed.find(query, question, self._unindexed.outside_ignore_files(), caller.check)
             return hits, self._partial_note(), RankedChunks([], len(hits))
-        was_complete = reader.complete
-        waiting = {} if was_complete else reader.pending()  # before the search: what is committed since is in neither
+        if reader.complete:
+            return self._ranked(reader, note, query, question, caller)[:3]
+        waiting = _waiting(reader)  # before the index is searched: what is committed meanwhile would be in neither
         try:
-            hits, note, ranked, generation = self._ranked(reader, note, query, question, caller)
-        except FeatureUnavailable:
-            if was_complete:
-                raise
-            # The process has ended; another one goes on with the build.
+            hits, _, ranked, generation = self._ranked(reader, note, query, question, caller)
+        except FeatureUnavailable:  # the process has ended; another one goes on with the build
             hits, ranked, generation = list[LoadedHit](), RankedChunks([], 0), 0
-        if was_complete:
-            return hits, note, ranked
         is_new = self._is_new(reader, waiting, generation, {hit.path for hit in hits})
         others = self._unindexed.find(query, question, is_new, caller.check)
         return in_turn(hits, others), self._partial_note(), _without_unknown(ranked, len(others))
@@ -464,6 +460,14 @@ class RootIndex:
         if self._home.current() is None:
             return "not built yet: the first search builds it"
         return "watched" if self._builder.running and not news.walks else "there, compared with the files on use"
+
+
+def _waiting(reader: IndexTables) -> Collection[bytes]:
+    """The files that wait to be indexed; a damaged index is mended by whoever searches it."""
+    try:
+        return reader.pending().keys()
+    except IndexDamaged:
+        return ()
 
 
 def _without_unknown(ranked: RankedChunks, more: int) -> RankedChunks:
