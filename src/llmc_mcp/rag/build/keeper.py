@@ -353,7 +353,8 @@ class Keeper:
                 self._unsure.add(path)
         if self._unsure:
             self._walk_wanted = True
-            if sure or self._may_walk(time.monotonic()):
+            # Of many changes, what is new would wait for all others.
+            if sure or len(paths) > _MANY or self._may_walk(time.monotonic()):
                 return jobs, dropped, False
         return jobs, dropped, True
 
