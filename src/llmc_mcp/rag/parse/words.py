@@ -6,8 +6,11 @@ from functools import lru_cache
 _WORD = re.compile(r"\d+(?:\.\d+)+(?![\w.])|[^\W_][\w]*|_\w+")
 _WORD_CHARACTERS, _DECIMALS = re.compile(r"\w+"), re.compile(r"\.\d")
 _BLANKED = "".join(chr(code) if _WORD_CHARACTERS.match(chr(code)) else " " for code in range(128))  # of ASCII
-_UPPER, _LOWER = "A-ZÀ-ÖØ-Þ", "a-zß-öø-ÿ\u0100-\u024f"  # letters of Latin scripts; others have no words within words
-_PART = re.compile(rf"[{_UPPER}]+(?![{_LOWER}])|[{_UPPER}]?[{_LOWER}]+|[0-9]+|[^\W\d_{_UPPER}{_LOWER}]+")
+# Letters of Latin scripts, numbers, and runs of other letters, which have no words within words.
+_PART = re.compile(
+    r"[A-ZÀ-ÖØ-Þ]+(?![a-zß-öø-ÿ\u0100-\u024f])|[A-ZÀ-ÖØ-Þ]?[a-zß-öø-ÿ\u0100-\u024f]+|[0-9]+"
+    r"|[^\W\d_A-Za-zÀ-ÖØ-öø-\u024f]+"
+)
 _SPACE = re.compile(r"\s")
 _LONGEST = 64  # letters; anything longer is data, not a word
 _LONGEST_NUMBER = 4  # digits: a year, a status code

@@ -17,11 +17,11 @@ _WORDS = 10  # of a question that are looked for
 _SHORTEST = 3
 _IN_PATH, _DEFINED, _TEST = 1.5, 1.0, 0.7
 DEFINED_NAME = 20.0  # what a line is worth that defines a name which was asked for
-_KEYWORDS = r"\b(?:def|class|func|fn|function|struct|interface|trait|type|enum|impl|module|const|let|var|define)\b"
-_DEFINES = re.compile(_KEYWORDS)
-# The name behind the keyword, and behind a receiver of Go or another keyword.
-_DEFINED_NAME = re.compile(
-    rf"{_KEYWORDS}\*?\s+(?:\([^)]*\)\s*)?(?:(?:async|mut|static|class|struct|enum)\s+)?([\w.:$]+)"
+_DEFINES = re.compile(
+    r"\b(?:def|class|func|fn|function|struct|interface|trait|type|enum|impl|module|const|let|var|define)\b"
+)
+_NAME_BEHIND = re.compile(  # … or behind a receiver of Go or another keyword; within bounds, as a line may be endless
+    r"\*?\s{1,20}(?:\([^()]{0,100}\)\s{0,20})?(?:(?:async|mut|static|class|struct|enum)\s{1,20})?([\w.:$]{1,200})"
 )
 _REFERS = re.compile(r"\s*(?:#(?!\s*define)|//|/?\*|--|(?:import|from|use|using)\b)")  # comments, and what names others
 _NAME = re.compile(r"\w+")
@@ -45,11 +45,12 @@ class SoughtWords(NamedTuple):
 
     def defining(self) -> str:
         """An expression for lines that may define one of the names."""
-        return rf"{_KEYWORDS}.{{0,80}}\b(?:{'|'.join(map(re.escape, self.names))})\b"
+        return rf"{_DEFINES.pattern}.{{0,80}}\b(?:{'|'.join(map(re.escape, self.names))})\b"
 
     def defined_by(self, line: str) -> bool:
         """Whether a line defines one of the names, as it seems."""
-        found = None if _REFERS.match(line) else _DEFINED_NAME.search(line)
+        keyword = None if _REFERS.match(line) else _DEFINES.search(line)
+        found = _NAME_BEHIND.match(line, keyword.end()) if keyword is not None else None
         return found is not None and not set(self.names).isdisjoint(_NAME.findall(found[1]))
 
 

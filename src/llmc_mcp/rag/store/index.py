@@ -402,8 +402,8 @@ class IndexWriter:
         self._connection.execute("BEGIN IMMEDIATE")
         self._connection.execute("DELETE FROM pending")
         self._connection.executemany("INSERT OR REPLACE INTO pending (path, file) VALUES (?,?)", files)
-        for file in dropped:
-            self._connection.execute("INSERT OR REPLACE INTO pending SELECT path, -id FROM files WHERE id=?", (file,))
+        gone = "INSERT OR REPLACE INTO pending (path, file) SELECT path, -id FROM files WHERE id=?"
+        self._connection.executemany(gone, [(file,) for file in dropped])
         self._connection.execute("COMMIT")
 
     def settle(self) -> None:
