@@ -4,8 +4,9 @@ import os
 import re
 import signal
 import sqlite3
+import threading
 from collections.abc import Callable, Generator, Iterable, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
 import pytest
@@ -85,8 +86,6 @@ def test_the_graph_knows_every_use_after_a_checkout_that_changes_many_files(zoo:
 def checked_out(library: Library, others: Mapping[str, str | None]) -> Generator[None]:
     """Change all files and some others, None to delete one, and have nothing indexed meanwhile; searches go on."""
     (keeper,) = keepers(library.root)
-    parsers = sorted(children_of(keeper))[1:]  # the first child searches
-    assert parsers
     os.kill(keeper, signal.SIGSTOP)  # it sees all changes at once, however long they take
     check_out(library)
     for name, text in others.items():
@@ -94,14 +93,21 @@ def checked_out(library: Library, others: Mapping[str, str | None]) -> Generator
         path.unlink(missing_ok=True)
         if text is not None:
             path.write_text(text)
-    for parser in parsers:
-        os.kill(parser, signal.SIGSTOP)
+    parsers = sorted(children_of(keeper))[1:]  # the first child searches
+    assert parsers
+    signal_all(parsers, signal.SIGSTOP)
     os.kill(keeper, signal.SIGCONT)
     try:
         yield
     finally:
-        for parser in parsers:
-            os.kill(parser, signal.SIGCONT)
+        signal_all(parsers, signal.SIGCONT)
+
+
+def signal_all(processes: Iterable[int], number: signal.Signals) -> None:
+    """Signal processes, some of which may have been ended since they were listed."""
+    for process in processes:
+        with suppress(ProcessLookupError):
+            os.kill(process, number)
 
 
 def test_files_that_wait_to_be_indexed_after_a_checkout_are_searched_as_text(zoo: Library) -> None:
@@ -235,6 +241,7 @@ def test_a_file_that_is_no_longer_to_be_indexed_is_not_shown(zoo: Library) -> No
         assert zoo.found("swim_229")[0] == "animal_229.py"
         assert eventually(lambda: min(pending_ids(zoo)) < 0)
         assert "animal_7.py" not in zoo.found("swim_7")
+        assert "animal_7.py" not in zoo.found("animal_7")  # which the index knows it by
 
 
 def pending_ids(library: Library) -> list[int]:
@@ -332,6 +339,17 @@ def test_what_a_killed_process_was_about_to_index_is_not_pending_for_ever(zoo: L
     assert waiting(zoo) == 0
 
 
+def test_the_graph_waits_for_files_that_a_search_reads_as_text(zoo: Library) -> None:
+    with checked_out(zoo, {}):
+        assert "as text" in zoo.ask("swim_229").freshness
+        asked = threading.Thread(target=lambda: answers.extend(zoo.rag.ask(callers, zoo.caller())))
+        answers: list[tuple[set[str], str]] = []
+        asked.start()
+    asked.join()
+    ((found, note),) = answers
+    assert (len(found), note) == (_FILES, "")
+
+
 def test_new_files_of_a_checkout_are_searched_as_text_too(zoo: Library) -> None:
     with checked_out(zoo, {"newt.py": "def swim_900():\n    return 900\n"}):
         assert zoo.found("swim_229")[0] == "animal_229.py"
@@ -407,6 +425,7 @@ def test_references_that_were_missing_when_the_process_ended_are_read_by_the_nex
     zoo: Library, tmp_path: Path
 ) -> None:
     check_out(zoo)
+    zoo.refresh()
     zoo.rag.ask(callers, zoo.caller())
     zoo.app.close()
     connection = sqlite3.connect(zoo.build / "index.db")  # as if it had ended between the two passes

@@ -196,7 +196,7 @@ class RootIndex:
         """Put a question to the graph; if a file that it reads has changed, index that file and ask again."""
         with self._interruptible():
             reader, note = self._ready(caller._replace(patience=float("inf")))
-        if reader.unread():
+        if reader.unread() or (reader.complete and reader.has_pending()):
             reader, note = self._read(caller, note)
         try:
             answer, note = self._asked(question, reader, note, caller)
@@ -209,8 +209,9 @@ class RootIndex:
     def _read(self, caller: QueryCaller, note: str) -> tuple[IndexTables, str]:
         """The index once it has the references of all files, if that is soon; else the note says how many lack them."""
         ticket = self._builder.ping(references=True)
-        if ticket:
-            self._wait(ticket, caller.until, caller)
+        news = self._wait(ticket, caller.until, caller) if ticket else None
+        if news is not None and not news.failed:
+            note = ""  # whatever was going on has ended
         reader, note = self._newest(caller, note)
         missing = _count_files("", reader.unread()).strip()
         behind = f"{_UNREAD} {missing} are not read yet: what they use is left out"

@@ -190,6 +190,10 @@ class IndexTables:
         """
         return dict(self._rows("SELECT path, file FROM pending"))
 
+    def has_pending(self) -> bool:
+        """Whether there are such files."""
+        return bool(self._rows("SELECT 1 FROM pending LIMIT 1"))
+
     def are_pending(self, paths: Sequence[bytes]) -> bool:
         """Whether all of these are such files."""
         return all(self._rows("SELECT 1 FROM pending WHERE path=?", (path,)) for path in paths)
